@@ -1,0 +1,349 @@
+"""`gelu-study`: the command line. Nothing but argument handling; the rooms do the work.
+
+Exit status: 0 done, 1 a check found a difference, 2 a bad option, absent data or another error with a message, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gelu_study import paths
+from gelu_study.errors import ConfigurationError, DataError, StudyError
+
+
+def seeds(text: str) -> list[int]:
+    """The seeds in a text like "0-4,9"."""
+    result: list[int] = []
+    for part in re.split(r"[,\s]+", text.strip()):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if not match:
+            raise argparse.ArgumentTypeError(f"{text!r}: give seeds as numbers and ranges, for instance 0-4,9")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last - first > 100_000:
+            raise argparse.ArgumentTypeError(f"{part!r}: a range goes up, by at most 100,000 seeds")
+        result += range(first, last + 1)
+    return result
+
+
+def words(text: str) -> list[str]:
+    """The words in a text like "gelu_tanh,relu"."""
+    return [word for word in re.split(r"[,\s]+", text.strip()) if word]
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers in a text like "1e-3,1e-4"."""
+    try:
+        return [float(word) for word in words(text)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers separated by commas, for instance 1e-3,1e-4") from None
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not re.fullmatch(r"\d+", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
+    return int(text)
+
+
+def parameter(text: str) -> tuple[str, Any]:
+    """NAME=VALUE with the value as JSON, or as plain text where it is none."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r}: give NAME=VALUE, for instance scale=quick or seeds=[0,1]")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gelu-study",
+        description="Reproduce Gaussian Error Linear Units (Hendrycks & Gimpel 2016): train, record, compare, publish.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, *options: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        for option in options:
+            _OPTIONS[option](sub)
+        return sub
+
+    data = command("data", "Show, download or import data sets; each is verified by its SHA-256.", "data-root")
+    data.add_argument("names", nargs="*", metavar="NAME", help="mnist, cifar10, cifar100, digits; none shows what there is")
+    data.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="FOLDER",
+        help="import from this folder instead of downloading: NAME.npz, IDX files, or files as torchvision lays them out",
+    )
+
+    run = command("run", "Train the runs of an experiment that the ledger lacks.", "plan", "device", "ledger", "data-root")
+    run.add_argument("--stack", type=positive, metavar="N", help="networks that train together (default: 15 on a CPU, 60 on CUDA)")
+
+    status = command("status", "Runs done and missing, for each experiment and scale.", "ledger")
+    status.add_argument("--format", choices=("text", "json"), default="text", help="how to print it")
+
+    records = command("records", "The ledger as a table, a row a run; losses in nats, errors in percent.", "ledger")
+    records.add_argument("--experiment", metavar="NAME", help="only the runs of this experiment")
+    records.add_argument("--format", choices=("csv", "json"), default="csv", help="how to print it")
+
+    verify = command(
+        "verify",
+        "Train a random sample of the ledger again and compare; exit status 1 when a run differs.",
+        "device",
+        "ledger",
+        "data-root",
+    )
+    verify.add_argument("--sample", type=positive, default=3, metavar="N", help="how many runs")
+    verify.add_argument(
+        "--sample-seed", type=int, default=None, metavar="N", help="draw the same sample again (default: a new one)"
+    )
+    verify.add_argument("--experiment", metavar="NAME", help="only runs of this experiment")
+
+    bench = command(
+        "bench", "Measure training speed on this machine against two plain loops and its matrix rate.", "device", "data-root"
+    )
+    bench.add_argument("--seconds", type=float, default=3.0, metavar="S", help="seconds for each measurement")
+    bench.add_argument("--format", choices=("text", "json"), default="text", help="how to print it")
+
+    notebook = command("notebook", "Execute a notebook with parameters, checked before the kernel starts.")
+    notebook.add_argument("name", metavar="NAME", help="for instance mnist-classifier")
+    notebook.add_argument(
+        "-p",
+        dest="parameters",
+        type=parameter,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter; lists as JSON, for instance seeds=[0,1]",
+    )
+    notebook.add_argument(
+        "--output", type=Path, metavar="FILE", help="where the executed notebook goes (default: build/notebooks/NAME.ipynb)"
+    )
+
+    book = command("book", "Execute every notebook against the ledger and build the site; nothing is trained.", "ledger")
+    book.add_argument("--output", type=Path, default=paths.BOOK / "_build" / "html", metavar="FOLDER", help="where the site goes")
+    book.add_argument(
+        "--repository",
+        metavar="URL",
+        help="the repository's address, for the book's buttons (default: REPOSITORY, or GitHub's own variables; without one there are no buttons)",
+    )
+
+    quick = command(
+        "quick", "Train a reduced version on this machine, in minutes, and make its page.", "device", "ledger", "data-root"
+    )
+    quick.add_argument("--seeds", type=seeds, metavar="LIST", help="for instance 0-4 (default: the scale's own)")
+    return parser
+
+
+def _plan_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", metavar="EXPERIMENT", help="for instance mnist-classifier")
+    parser.add_argument(
+        "--scale",
+        default="quick",
+        help="smoke (seconds), quick (minutes), paper (the paper's protocol) or powered (with more seeds)",
+    )
+    parser.add_argument("--seeds", type=seeds, metavar="LIST", help="for instance 0-4,9 (default: the scale's own)")
+    parser.add_argument("--activations", type=words, metavar="LIST", help="for instance gelu_tanh,relu (default: the scale's own)")
+    parser.add_argument(
+        "--learning-rates", type=numbers, metavar="LIST", help="a step, for instance 1e-3,1e-4 (default: the scale's own)"
+    )
+    parser.add_argument(
+        "--keep-probabilities",
+        type=numbers,
+        metavar="LIST",
+        help="of a hidden unit, in (0, 1], 1 for no dropout (default: the scale's own)",
+    )
+    parser.add_argument("--dataset", metavar="NAME", help="another data set that the scale can run on (default: the scale's own)")
+
+
+_OPTIONS = {
+    "plan": _plan_options,
+    "device": lambda parser: parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps"),
+    "ledger": lambda parser: parser.add_argument(
+        "--ledger", type=Path, default=paths.LEDGER, metavar="FOLDER", help="the folder of records"
+    ),
+    "data-root": lambda parser: parser.add_argument(
+        "--data-root",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help="where data sets are kept (default: GELU_STUDY_DATA, else data/raw)",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    options = _parser().parse_args(arguments)
+    warnings.showwarning = lambda message, *_, **__: print(f"gelu-study: warning: {message}", file=sys.stderr)
+    try:
+        return _COMMANDS[options.command](options)
+    except StudyError as error:
+        print(f"gelu-study: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ngelu-study: interrupted; what was finished is kept, the same command goes on from there", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        return 0
+
+
+def _data(options: argparse.Namespace) -> int:
+    from gelu_study import datasets
+
+    unknown = [name for name in options.names if name not in datasets.NAMES]
+    if unknown:
+        raise ConfigurationError(f"unknown data set {', '.join(unknown)}; known are {', '.join(datasets.NAMES)}")
+    for name in options.names:
+        datasets.fetch(name, options.data_root, options.source)
+    for name in options.names or datasets.NAMES:
+        print(datasets.describe(name, options.data_root))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from gelu_study import study, training
+
+    training.resolve_device(options.device)
+    result = study.run(
+        options.experiment,
+        options.scale,
+        seeds=options.seeds,
+        activations=options.activations,
+        learning_rates=options.learning_rates,
+        keep_probabilities=options.keep_probabilities,
+        dataset=options.dataset,
+        device=options.device,
+        stack_size=options.stack,
+        ledger=options.ledger,
+        data_root=options.data_root,
+    )
+    diverged = sum(record.status == "diverged" for record in result.records)
+    print(
+        f"{options.experiment} at scale {options.scale}: {len(result.records)} runs in {options.ledger}, {diverged} of them diverged"
+    )
+    if result.choice_pending:
+        print("validation could not choose a learning rate for every activation, so the runs with more seeds were left out")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from gelu_study import study
+
+    rows = study.status(options.ledger)
+    if options.format == "json":
+        print(json.dumps(rows, indent=1))
+        return 0
+    print(f"{'experiment':<20} {'scale':<8} {'planned':>8} {'done':>6} {'diverged':>9} {'missing':>8}")
+    for row in rows:
+        print("{experiment:<20} {scale:<8} {planned:>8} {done:>6} {diverged:>9} {missing:>8}  {note}".format(**row).rstrip())
+    return 0
+
+
+def _records(options: argparse.Namespace) -> int:
+    from gelu_study.ledger import Ledger, table
+
+    records = Ledger(options.ledger).read()
+    frame = table(record for record in records if options.experiment in (None, record.config.experiment))
+    if options.format == "csv":
+        frame.to_csv(sys.stdout, index=False)
+    else:
+        print(frame.to_json(orient="records", indent=1, double_precision=15))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from gelu_study import verification
+
+    rows = verification.verify(
+        options.ledger,
+        sample=options.sample,
+        sample_seed=options.sample_seed,
+        experiment=options.experiment,
+        device=options.device,
+        data_root=options.data_root,
+    )
+    for row in rows:
+        print(row)
+    return 0 if all(row.agrees for row in rows) else 1
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from gelu_study import bench
+
+    result = bench.measure(options.device, options.seconds, options.data_root)
+    print(json.dumps(result, indent=1) if options.format == "json" else bench.report(result))
+    return 0
+
+
+def _notebook(options: argparse.Namespace) -> int:
+    from gelu_study import notebooks
+
+    output = options.output or paths.ROOT / "build" / "notebooks" / f"{options.name}.ipynb"
+    notebooks.execute(paths.NOTEBOOKS / f"{options.name}.ipynb", output, dict(options.parameters))
+    print(output)
+    return 0
+
+
+def _book(options: argparse.Namespace) -> int:
+    from gelu_study import site
+
+    print(site.build(output=options.output, repository=options.repository, ledger=options.ledger))
+    return 0
+
+
+def _quick(options: argparse.Namespace) -> int:
+    from gelu_study import datasets, notebooks, study, training
+
+    training.resolve_device(options.device)
+    dataset = "mnist"
+    if not datasets.available(dataset, options.data_root):
+        try:
+            datasets.fetch(dataset, options.data_root)
+        except DataError as error:
+            dataset = "digits"
+            print(f"gelu-study: {error}\n", file=sys.stderr)
+            print(
+                "MNIST could not be had, so this quick run trains on `digits` instead: 1,797 handwritten digits of 8 x 8 pixels that\n"
+                "ship with scikit-learn. It shows that everything works; its numbers say nothing about the paper's claim.",
+                file=sys.stderr,
+            )
+    study.run(
+        "mnist-classifier",
+        "quick",
+        seeds=options.seeds,
+        dataset=dataset,
+        device=options.device,
+        ledger=options.ledger,
+        data_root=options.data_root,
+    )
+    given = {"scale": "quick", "dataset": dataset, "train": False, "ledger": str(options.ledger), "seeds": options.seeds or []}
+    output = paths.ROOT / "build" / "quick" / "mnist-classifier.ipynb"
+    notebooks.execute(paths.NOTEBOOKS / "mnist-classifier.ipynb", output, given)
+    page = notebooks.to_html(output)
+    print(f"the page of this quick run: {page}")
+    return 0
+
+
+_COMMANDS = {
+    "data": _data,
+    "run": _run,
+    "status": _status,
+    "records": _records,
+    "verify": _verify,
+    "bench": _bench,
+    "notebook": _notebook,
+    "book": _book,
+    "quick": _quick,
+}

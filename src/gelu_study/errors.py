@@ -1,0 +1,21 @@
+"""Errors meant for a person: each says what was wrong, where, what is allowed and what to do."""
+
+
+class StudyError(Exception):
+    """The base of the package's own errors; the command line prints it without a traceback and exits with 2."""
+
+
+class ConfigurationError(StudyError, ValueError):
+    """A value that no run, plan or device accepts."""
+
+
+class DataError(StudyError):
+    """A data set that is absent, damaged or could not be fetched."""
+
+
+class LedgerError(StudyError):
+    """A record that is damaged or could not be written."""
+
+
+class NotebookError(StudyError):
+    """A notebook that refused its parameters or failed while running."""

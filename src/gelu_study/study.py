@@ -1,0 +1,117 @@
+"""What a notebook asks for: the records of an experiment at a scale, trained first where they are missing and may be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pandas as pd
+
+from gelu_study import paths, protocols, statistics, sweep
+from gelu_study.ledger import Ledger, table
+from gelu_study.runs import RunConfig, RunRecord
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Study:
+    """The records of a plan, as far as they exist."""
+
+    experiment: str
+    scale: str
+    planned: tuple[RunConfig, ...]
+    records: tuple[RunRecord, ...]
+    chosen: dict[
+        tuple[str, float], float
+    ]  # learning rate for each (activation, keep probability); empty while the grid is not done
+    choice_pending: bool  # at scale powered, more runs will follow once the grid is done and a choice can be made
+
+    @property
+    def missing(self) -> int:
+        """Planned runs without a record."""
+        return len(self.planned) - len(self.records)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """`ledger.table` of the records."""
+        return table(self.records)
+
+
+def run(
+    experiment: str,
+    scale: str,
+    *,
+    seeds: Iterable[int] | None = None,
+    activations: Iterable[str] | None = None,
+    learning_rates: Iterable[float] | None = None,
+    keep_probabilities: Iterable[float] | None = None,
+    dataset: str | None = None,
+    train: bool = True,
+    device: str = "auto",
+    stack_size: int | None = None,
+    ledger: str | os.PathLike[str] | None = None,
+    data_root: Path | None = None,
+) -> Study:
+    """Resolve the plan (see `protocols.plan`; an empty list means the scale's own), train what is missing if `train`, read the records.
+
+    Raises what `protocols.plan` and `sweep.complete` raise.
+    """
+    book = Ledger(ledger or paths.LEDGER)
+
+    def plan(chosen: protocols.Choice | None) -> list[RunConfig]:
+        return protocols.plan(
+            experiment,
+            scale,
+            seeds=_given(seeds),
+            activations=_given(activations),
+            learning_rates=_given(learning_rates),
+            keep_probabilities=_given(keep_probabilities),
+            dataset=dataset or None,
+            chosen=chosen,
+        )
+
+    def records_of(configs: list[RunConfig]) -> list[RunRecord]:
+        if train:
+            return sweep.complete(configs, book, device=device, stack_size=stack_size, data_root=data_root)
+        return [record for config in configs if (record := book.get(config.key)) is not None]
+
+    planned = plan(None)
+    records = records_of(planned)
+    cells = {(config.activation, config.keep_probability) for config in planned}
+    chosen: dict[tuple[str, float], float] = {}
+    if len(records) == len(planned):
+        chosen = statistics.chosen(table(records))
+    complete_choice = set(chosen) == cells
+    if scale == "powered" and complete_choice:
+        planned = plan(chosen)
+        records = records_of(planned)
+    return Study(experiment, scale, tuple(planned), tuple(records), chosen, scale == "powered" and not complete_choice)
+
+
+def _given(values: Iterable[T] | None) -> list[T] | None:
+    return list(values or []) or None
+
+
+def status(ledger: str | os.PathLike[str] | None = None) -> list[dict[str, str | int]]:
+    """Planned, done, diverged (counted in done) and missing runs, a row for each experiment and scale."""
+    rows: list[dict[str, str | int]] = []
+    for experiment in protocols.EXPERIMENTS:
+        for scale in protocols.SCALES:
+            found = run(experiment, scale, train=False, ledger=ledger)
+            rows.append(
+                {
+                    "experiment": experiment,
+                    "scale": scale,
+                    "planned": len(found.planned),
+                    "done": len(found.records),
+                    "diverged": sum(record.status == "diverged" for record in found.records),
+                    "missing": found.missing,
+                    "note": "more seeds follow once validation can choose a learning rate" if found.choice_pending else "",
+                }
+            )
+    return rows

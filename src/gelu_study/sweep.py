@@ -1,0 +1,125 @@
+"""A plan minus the ledger: groups what is missing into stacks, trains them, writes each record as its stack ends.
+
+Nothing that was finished is trained twice: a sweep that was interrupted, even killed, goes on from the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
+
+from gelu_study import datasets, training
+from gelu_study.errors import ConfigurationError
+from gelu_study.ledger import Ledger
+from gelu_study.runs import RunConfig, RunRecord
+
+CPU_STACK, GPU_STACK = 15, 60
+"""Networks in a stack: more gain little on a CPU and lose more when a sweep is killed."""
+
+
+def missing(configs: Iterable[RunConfig], ledger: Ledger) -> list[RunConfig]:
+    """The runs that the ledger has no sound record of, in their order."""
+    return [config for config in configs if ledger.get(config.key) is None]
+
+
+def stacks(configs: Sequence[RunConfig], size: int) -> list[list[RunConfig]]:
+    """Group runs into stacks of at most `size`, as even as can be; runs of like learning rate and dropout stay together."""
+    if size < 1:
+        raise ConfigurationError(f"stack size {size}; a stack holds at least one network")
+    shapes = defaultdict(list)
+    for config in configs:
+        shapes[training.stack_shape(config)].append(config)
+    result = []
+    for group in shapes.values():
+        group.sort(key=lambda c: (-c.keep_probability, -c.learning_rate, c.seed, c.activation))
+        count = math.ceil(len(group) / size)
+        bounds = [len(group) * part // count for part in range(count + 1)]
+        result += [group[i:j] for i, j in zip(bounds, bounds[1:], strict=False)]
+    return result
+
+
+class Reporter:
+    """Says how far a sweep is: a bar on a terminal or in a notebook, a plain line now and then elsewhere."""
+
+    def __init__(self, runs: int, steps: int, stream: TextIO | None = None, every_seconds: float = 30) -> None:
+        self._runs, self._steps, self._stream = runs, steps, stream or sys.stderr
+        self._done_runs = self._done_steps = 0
+        self._begin = self._said = time.monotonic()
+        self._every = every_seconds
+        self._bar = None
+        if self._stream.isatty():
+            layout = "{l_bar}{bar}| {postfix} [{elapsed} spent, {remaining} left, {rate_fmt}]"
+            self._bar = tqdm(total=steps, unit="step", unit_scale=True, bar_format=layout, file=self._stream)
+            self._bar.set_postfix_str(f"0/{runs} runs")
+
+    def advance(self, steps: int) -> None:
+        """Count network-steps: updates times networks."""
+        self._done_steps += steps
+        if self._bar is not None:
+            self._bar.update(steps)
+        elif time.monotonic() - self._said >= self._every:
+            self._say()
+
+    def finish_runs(self, count: int) -> None:
+        """Count runs whose records are written."""
+        self._done_runs += count
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{self._done_runs}/{self._runs} runs")
+        else:
+            self._say()
+
+    def close(self) -> None:
+        """End the bar's line."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _say(self) -> None:
+        self._said = time.monotonic()
+        rate = self._done_steps / max(self._said - self._begin, 1e-9)
+        left = (self._steps - self._done_steps) / rate if rate else math.inf
+        when = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
+        print(f"{self._done_runs}/{self._runs} runs, {rate:,.0f} steps/s, {when}", file=self._stream, flush=True)
+
+
+def complete(
+    configs: Sequence[RunConfig],
+    ledger: Ledger,
+    *,
+    device: str = "auto",
+    stack_size: int | None = None,
+    data_root: Path | None = None,
+    stream: TextIO | None = None,
+) -> list[RunRecord]:
+    """Train what the ledger lacks of these runs and return the records of all of them, in their order.
+
+    Raises `ConfigurationError` for a device that is not there, `DataError` when data are missing, `LedgerError` when a record cannot
+    be written. Records of the stacks that ended before stay in the ledger.
+    """
+    todo = missing(configs, ledger)
+    if todo:
+        where = training.resolve_device(device)
+        size = stack_size if stack_size is not None else GPU_STACK if where.type == "cuda" else CPU_STACK
+        planned = stacks(todo, size)
+        loaded = {name: datasets.load(name, data_root) for name in sorted({config.dataset for config in todo})}
+        reporter = Reporter(len(todo), sum(config.steps_per_epoch * config.epochs for config in todo), stream)
+        try:
+            for stack in planned:
+                advance = _per_network(reporter, len(stack))
+                for record in training.train(stack, loaded[stack[0].dataset], where, advance):
+                    ledger.write(record)
+                reporter.finish_runs(len(stack))
+        finally:
+            reporter.close()
+    records = [ledger.get(config.key) for config in configs]
+    return [record for record in records if record is not None]
+
+
+def _per_network(reporter: Reporter, networks: int) -> training.Progress:
+    return lambda steps: reporter.advance(steps * networks)
