@@ -1,0 +1,358 @@
+"""Strict papermill: parameters are checked before a kernel starts, and a notebook is published only when all of it ran.
+
+papermill itself takes any parameter (an unknown one is a warning in its log), leaves a partial notebook behind a failing cell, and runs
+whatever kernel is called python3. Here the kernel is this interpreter's, and the executed notebook says which parameters made it.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import io
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import sys
+import tempfile
+import tokenize
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from gelu_study.errors import NotebookError
+
+Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
+
+INJECTED, STAMP = "injected-parameters", "parameters-used"
+"""Tags of the two cells that `execute` adds: the values given, kept out of the book, and the table of all values, shown in it."""
+
+_SCALARS = ("bool", "int", "float", "str")
+_ATTEMPTS = 3
+_START_FAILURES = ("address already in use", "kernel died before replying", "kernel didn't respond")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter as its notebook declares it."""
+
+    type: str  # "bool", "int", "float", "str", or a list of these: "list[int]"
+    default: Value
+    comment: str
+
+    def accepts(self, value: object) -> bool:
+        """Whether a value is of the type; an int passes for a float, a bool for no number, and no float may be infinite or NaN."""
+        if self.type.startswith("list["):
+            return isinstance(value, list | tuple) and all(_is(self.type[5:-1], element) for element in value)
+        return _is(self.type, value)
+
+
+def parameters(path: str | os.PathLike[str]) -> dict[str, Parameter]:
+    """The parameters in a notebook's cell tagged `parameters`, in their order.
+
+    The cell holds nothing but assignments of scalars or lists of scalars, each with a comment at the end of its line. A list that is
+    empty states its type: `seeds: list[int] = []`. Raises `NotebookError` for anything else.
+    """
+    path = Path(path)
+    cells = [cell for cell in _read(path).cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(cells) != 1 or cells[0].cell_type != "code":
+        raise NotebookError(f"{path} has {len(cells)} cells tagged `parameters`; a notebook has exactly one, of code")
+    source = cells[0].source
+    try:
+        statements = ast.parse(source).body
+        comments = _comments(source)
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise NotebookError(f"the parameters cell of {path} is no Python: {error}") from None
+    found: dict[str, Parameter] = {}
+    for statement in statements:
+        try:
+            name, parameter = _declared(statement, comments)
+        except ValueError as error:
+            where = f"the parameters cell of {path}, line {statement.lineno} ({ast.unparse(statement)})"
+            raise NotebookError(f"{where}: {error}") from None
+        found[name] = parameter
+    return found
+
+
+def validate(path: str | os.PathLike[str], given: Mapping[str, object]) -> dict[str, Value]:
+    """The values given, as the notebook's own types. Raises `NotebookError` for an unknown name or another type."""
+    known = parameters(path)
+    result: dict[str, Value] = {}
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise NotebookError(f"{Path(path).name} has no parameter {name!r}{hint} It has: {', '.join(known) or 'none'}")
+        parameter = known[name]
+        if not parameter.accepts(value):
+            raise NotebookError(
+                f"parameter {name} of {Path(path).name} is {value!r}; it must be of type {parameter.type}, "
+                f"for instance {parameter.default!r} ({parameter.comment})"
+            )
+        result[name] = _coerced(parameter.type, value)
+    return result
+
+
+def execute(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    given: Mapping[str, object] | None = None,
+    *,
+    cell_timeout: float | None = None,
+) -> Path:
+    """Run a notebook with the given parameters and publish the executed copy as `output`, which is returned.
+
+    The kernel is this interpreter's, in the notebook's own folder. `output` appears, or is replaced, only when every cell ran; it is
+    strict JSON, its cell of injected parameters is kept out of the book, and a last cell lists the parameters that made it.
+    `cell_timeout` is in seconds. Raises `NotebookError`, which says which cell failed and how.
+    """
+    path, output = Path(path), Path(output)
+    values = validate(path, given or {})
+    if output.is_dir():
+        raise NotebookError(f"the executed notebook cannot be written to {output}: it is a folder")
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            notebook = _run(path, values, cell_timeout)
+            break
+        except NotebookError:
+            raise
+        except Exception as error:  # whatever papermill, nbclient, jupyter_client or ZeroMQ raise
+            starting = any(text in str(error).lower() for text in _START_FAILURES)
+            if not starting or attempt == _ATTEMPTS:
+                raise NotebookError(f"{path.name}: {_last_lines(str(error) or type(error).__name__)}") from error
+    _finish(notebook, path, values)
+    _publish(notebook, output)
+    return output
+
+
+def to_html(notebook: str | os.PathLike[str]) -> Path:
+    """One page of an executed notebook, beside it, without code; it loads nothing from elsewhere. Returns its path."""
+    from nbconvert import HTMLExporter
+    from traitlets.config import Config
+
+    notebook = Path(notebook)
+    content = _read(notebook)
+    content.cells = [cell for cell in content.cells if "remove-cell" not in cell.metadata.get("tags", [])]
+    options = Config()
+    options.HTMLExporter.update(exclude_input=True, exclude_output_prompt=True, mathjax_url="", require_js_url="", jquery_url="")
+    body, _ = HTMLExporter(config=options).from_notebook_node(content, {"metadata": {"name": notebook.stem}})
+    copy_mathjax(notebook.parent / "mathjax")
+    script = (
+        '<script>window.MathJax = {tex: {inlineMath: [["$", "$"]]}, options: {enableMenu: false}};</script>'
+        '<script defer src="mathjax/tex-mml-chtml.js"></script></head>'
+    )
+    page = notebook.with_suffix(".html")
+    _write_atomically(page, body.replace("</head>", script, 1))
+    return page
+
+
+def copy_mathjax(folder: Path) -> None:
+    """Copy what a page needs of MathJax 3 from the installed `django-static-mathjax` into a folder: 2.4 MB.
+
+    Raises `NotebookError` when the package is not there.
+    """
+    try:
+        source = Path(str(resources.files("mathjax"))) / "static" / "mathjax" / "es5"
+    except ModuleNotFoundError:
+        source = Path("?")
+    if not (source / "tex-mml-chtml.js").is_file():
+        raise NotebookError("MathJax is not installed; pip install 'django-static-mathjax>=3.2.2,<4'")
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source / "tex-mml-chtml.js", folder)
+    # fonts, and the TeX extensions that MathJax loads when a formula asks for them
+    for part in ("output/chtml/fonts/woff-v2", "input/tex/extensions"):
+        shutil.copytree(source / part, folder / part, dirs_exist_ok=True)
+
+
+def _is(kind: str, value: object) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "float":
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, str)
+
+
+def _coerced(kind: str, value: Any) -> Value:
+    if kind.startswith("list["):
+        return [_coerced(kind[5:-1], element) for element in value]  # type: ignore[return-value]
+    return float(value) if kind == "float" else value  # type: ignore[no-any-return]
+
+
+def _read(path: Path) -> NotebookNode:
+    try:
+        return nbformat.read(path, as_version=4)
+    except OSError as error:
+        raise NotebookError(f"could not read the notebook {path}: {error.strerror}") from error
+    except Exception as error:  # nbformat raises its own errors and those of json and jsonschema
+        raise NotebookError(f"{path} is no notebook: {_last_lines(str(error))}") from error
+
+
+def _comments(source: str) -> dict[int, str]:
+    """The comment on each line that has one."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {token.start[0]: token.string.lstrip("# ").strip() for token in tokens if token.type == tokenize.COMMENT}
+
+
+def _declared(statement: ast.stmt, comments: Mapping[int, str]) -> tuple[str, Parameter]:
+    """The parameter that a statement declares. Raises ValueError that says why it is none."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target, annotation = statement.targets[0], None
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        target, annotation = statement.target, ast.unparse(statement.annotation)
+    else:
+        raise ValueError("the cell holds nothing but assignments")
+    if not isinstance(target, ast.Name):
+        raise ValueError("a parameter is a plain name")
+    assert statement.value is not None
+    try:
+        default = ast.literal_eval(statement.value)
+    except ValueError:
+        raise ValueError("a parameter is a plain scalar or a list of them") from None
+    kind = annotation or _type(default)
+    if kind not in (*_SCALARS, *(f"list[{scalar}]" for scalar in _SCALARS)):
+        raise ValueError(f"its type is {kind}; it must be one of {', '.join(_SCALARS)}, or a list of one of them")
+    comment = comments.get(statement.end_lineno or statement.lineno, "")
+    if not comment:
+        raise ValueError("a comment at the end of the line must say what it is")
+    parameter = Parameter(kind, _coerced(kind, default), comment)
+    if not parameter.accepts(default):
+        raise ValueError(f"its default is not of its type, {kind}")
+    return target.id, parameter
+
+
+def _type(value: object) -> str:
+    if not isinstance(value, list):
+        return type(value).__name__
+    kinds = {type(element).__name__ for element in value}
+    if not kinds:
+        raise ValueError("an empty list states its type, for instance `seeds: list[int] = []`")
+    if kinds == {"int", "float"}:
+        kinds = {"float"}
+    if len(kinds) > 1:
+        raise ValueError("the elements of a list are of one type")
+    return f"list[{kinds.pop()}]"
+
+
+def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) -> NotebookNode:
+    """The executed notebook. Raises `NotebookError` for a failing cell, anything else for a kernel that did not start."""
+    import papermill
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
+    from traitlets.config import Config
+
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="gelu-", ignore_cleanup_errors=True) as name:
+        place = Path(name)
+        spec = KernelSpec(
+            argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            language="python",
+            display_name="Python 3 (ipykernel)",
+            # neither a person's IPython start-up files nor the shared history data base
+            env={"IPYTHONDIR": str(place / "ipython"), "PYDEVD_DISABLE_FILE_VALIDATION": "1"},
+        )
+
+        class ThisInterpreter(AsyncKernelManager):  # type: ignore[misc]
+            @property
+            def kernel_spec(self) -> KernelSpec:
+                return spec
+
+        config = Config()
+        if os.name == "posix":  # sockets in our own folder: parallel runs cannot take each other's ports
+            config.KernelManager.update(transport="ipc", ip=str(place / "k"), connection_file=str(place / "k.json"))
+            config.ThisInterpreter = config.KernelManager
+        source = _read(path)
+        for cell in source.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        source.metadata["kernelspec"] = {"name": "python3", "display_name": spec.display_name, "language": "python"}
+        copy = place / "notebook.ipynb"
+        nbformat.write(source, copy)
+        try:
+            notebook: NotebookNode = papermill.execute_notebook(
+                str(copy),
+                None,
+                parameters=dict(values),
+                kernel_name="python3",
+                cwd=str(path.parent),
+                progress_bar=False,
+                execution_timeout=cell_timeout,
+                kernel_manager_class=ThisInterpreter,
+                config=config,
+            )
+        except papermill.PapermillExecutionError as error:
+            lines = _last_lines("\n".join(error.traceback)) or f"{error.ename}: {error.evalue}"
+            first = next((line for line in error.source.splitlines() if line.strip()), "")
+            number = error.cell_index + (0 if values else 1)  # as in the source, without the injected cell
+            message = f"{path.name}: cell {number} failed (it begins with `{first.strip()}`):\n{lines}"
+            raise NotebookError(message) from None
+    return notebook
+
+
+def _finish(notebook: NotebookNode, path: Path, values: Mapping[str, Value]) -> None:
+    """Hide the injected cell, append the table of parameters, and drop what papermill notes of paths and times."""
+    declared = parameters(path)
+    used = {name: values.get(name, parameter.default) for name, parameter in declared.items()}
+    lines = [
+        f"**Parameters of this page** (`notebooks/{path.name}`); those in bold were given, the others are the notebook's own.",
+        "",
+        "| parameter | value | meaning |",
+        "| --- | --- | --- |",
+    ]
+    for name, parameter in declared.items():
+        shown = f"**{name}**" if name in values else name
+        comment = parameter.comment.replace("|", r"\|")
+        lines.append(f"| {shown} | `{json.dumps(used[name], ensure_ascii=False)}` | {comment} |")
+    stamp = nbformat.v4.new_markdown_cell("\n".join(lines), metadata={"tags": [STAMP]})
+    notebook.cells = [cell for cell in notebook.cells if STAMP not in cell.metadata.get("tags", [])]
+    if declared:
+        notebook.cells.append(stamp)
+    for index, cell in enumerate(notebook.cells):
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        cell["id"] = f"cell-{index}"
+        tags = cell.metadata.get("tags", [])
+        if INJECTED in tags and "remove-cell" not in tags:
+            cell.metadata["tags"] = [*tags, "remove-cell"]
+    notebook.metadata.pop("papermill", None)
+    notebook.metadata["gelu_study"] = {"parameters": used, "given": sorted(values)}
+
+
+def _publish(notebook: NotebookNode, output: Path) -> None:
+    for number, cell in enumerate(notebook.cells, 1):
+        try:
+            json.dumps(cell, allow_nan=False)
+        except ValueError:
+            raise NotebookError(f"cell {number} has an output with NaN or infinity, which is no JSON") from None
+    nbformat.validate(notebook)
+    _write_atomically(output, json.dumps(notebook, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise NotebookError(f"could not write {path}: {error.strerror}") from error
+
+
+def _last_lines(text: str, count: int = 8) -> str:
+    """The end of an error's text, without the colours of a terminal."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    return "\n".join([line for line in plain.splitlines() if line.strip()][-count:])
