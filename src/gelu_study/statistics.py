@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -198,18 +199,17 @@ def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> tuple[
         return float(x[0]), float(x[0]), float(x[0])
     clipped = np.clip(x, -_HUGE, _HUGE)
 
-    def bounds(method: str) -> tuple[float, float]:
-        with warnings.catch_warnings():
+    def bounds(method: Literal["BCa", "percentile"]) -> tuple[float, float]:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-            with np.errstate(all="ignore"):
-                interval = stats.bootstrap(
-                    (clipped,),
-                    np.median,
-                    confidence_level=confidence,
-                    n_resamples=_RESAMPLES,
-                    method=method,  # type: ignore[arg-type]
-                    rng=np.random.default_rng(0),
-                ).confidence_interval
+            interval = stats.bootstrap(
+                (clipped,),
+                lambda sample, axis: np.median(sample, axis=axis),
+                confidence_level=confidence,
+                n_resamples=_RESAMPLES,
+                method=method,
+                rng=np.random.default_rng(0),
+            ).confidence_interval
         return float(interval.low), float(interval.high)
 
     low, high = bounds("BCa") if np.isfinite(x).all() else (math.nan, math.nan)
@@ -353,7 +353,9 @@ def comparisons(
                     "keep_probability": keep,
                     "rival": rival,
                     "metric": metric,
-                    **dict(zip(("measured", "low", "high"), np.exp((result.median, result.low, result.high)), strict=True)),
+                    **dict(
+                        zip(("measured", "low", "high"), np.exp((result.median, result.low, result.high)), strict=True)
+                    ),
                     **{name: getattr(result, name) for name in _SHOWN},
                 }
             )
@@ -390,7 +392,9 @@ def verdicts(
     frame.insert(3, "published", ratios)
     rows = frame.to_dict("records")
     for row in rows:
-        row["verdict"] = verdict(*(row[name] for name in ("n", "p_value", "p_equivalent", "shift", "median_difference")))
+        row["verdict"] = verdict(
+            *(row[name] for name in ("n", "p_value", "p_equivalent", "shift", "median_difference"))
+        )
     overall = {
         "claim": claim.name,
         "comparison": ALL,
@@ -454,7 +458,7 @@ def _by_seed(values: pd.Series | ArrayLike) -> pd.Series:
 def _differences(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """ln x - ln y; 0 where both are infinite, or both 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(x == y, 0.0, np.log(x) - np.log(y))
+        return np.where(x == y, 0.0, np.log(x / y))  # of the ratio, so that equal ratios are ties whatever the scale
 
 
 def _median(values: NDArray[np.float64] | pd.Series) -> float:
@@ -487,7 +491,7 @@ def _tests(d: NDArray[np.float64], bound: float) -> tuple[str, float, float, flo
     return "t", mean, p_value, max(above, below), p_signed_rank
 
 
-def _signed_rank(d: NDArray[np.float64], centre: float, alternative: str) -> float:
+def _signed_rank(d: NDArray[np.float64], centre: float, alternative: Literal["two-sided", "less", "greater"]) -> float:
     """Wilcoxon's signed-rank p; differences of 0 are ranked and split between the signs (Pratt's way would drop them
     after ranking)."""
     shifted = d - centre
