@@ -1,0 +1,101 @@
+# GNU Make 3.81 or newer; the project's path may have a space in it, so recipes use relative, quoted paths, and programs
+# run as `python -m` (the first line of an installed script cannot hold such a path).
+
+PYTHON ?= python3
+VENV ?= .venv
+EXPERIMENT ?= mnist-classifier
+SCALE ?= paper
+PORT ?= 8000
+
+python := "$(VENV)/bin/python"
+study := $(python) -m gelu_study
+device = $(if $(DEVICE),--device "$(DEVICE)")
+seeds = $(if $(SEEDS),--seeds "$(SEEDS)")
+ledger = $(if $(LEDGER),--ledger "$(LEDGER)")
+repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
+import = $(if $(DATA),$(study) data mnist --from "$(DATA)")
+
+.DEFAULT_GOAL := help
+.PHONY: help book test quick reproduce verify data lab serve bench lint lock clean environment
+
+help: ## list the targets
+	@echo 'make TARGET [NAME=VALUE ...]'
+	@echo
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1 /p' Makefile | while read -r target text; do printf '  %-12s %s\n' "$$target" "$$text"; done
+	@echo
+	@echo '  DEVICE=cpu|cuda|mps  SEEDS=0-4,9  LEDGER=folder of records  DATA=folder to import data sets from'
+	@echo '  EXPERIMENT=mnist-classifier  SCALE=smoke|quick|paper|powered  REPOSITORY=address, for the buttons of the book'
+	@echo '  PYTHON=python3  VENV=.venv, the environment; made when it is missing or the lock has changed  PORT=8000'
+
+book: environment ## execute every notebook against the ledger and build the site in book/_build/html; trains nothing
+	$(study) book $(ledger) $(repository)
+
+test: environment ## run the tests; those on real data need DATA= or `make data`
+	$(import)
+	$(python) -m pytest
+
+quick: environment ## train a reduced version on this machine, in minutes, and make its page
+	$(import)
+	$(study) quick $(device) $(seeds) $(ledger)
+
+reproduce: environment ## train the runs of EXPERIMENT at SCALE that the ledger lacks
+	$(import)
+	$(study) run "$(EXPERIMENT)" --scale "$(SCALE)" $(device) $(seeds) $(ledger)
+
+verify: environment ## train a random sample of the ledger again and compare
+	$(import)
+	$(study) verify $(device) $(ledger)
+
+data: environment ## download MNIST, or import it with DATA=
+	$(study) data mnist $(if $(DATA),--from "$(DATA)")
+
+lab: environment ## open JupyterLab on the notebooks
+	$(python) -m jupyterlab --notebook-dir=notebooks
+
+serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
+	@test -f book/_build/html/index.html || $(study) book $(ledger) $(repository)
+	$(python) -m http.server "$(PORT)" --bind 127.0.0.1 --directory book/_build/html
+
+bench: environment ## measure training speed against two plain loops and the matrix rate of this machine
+	$(study) bench $(device)
+
+lint: environment ## check style and types
+	$(python) -m ruff check .
+	$(python) -m mypy
+
+# uv keeps what requirements.lock holds where it can; delete the file first for the newest releases.
+# conda installs the package itself in the same call of pip, which refuses to mix hashed and editable requirements.
+lock: ## pin the dependencies that pyproject.toml names
+	@$(check_python)
+	"$(PYTHON)" -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	build/lock/bin/python -m uv pip compile pyproject.toml --quiet --extra test --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --output-file requirements.lock
+	sed -e '/^ *--hash/d' -e 's/ *\\$$//' requirements.lock > requirements-conda.txt
+
+clean: ## remove what was built; keeps the environment, data and records
+	rm -rf build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+define check_python
+command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+  echo 'error: no program "$(PYTHON)"; install Python 3.11 or newer, or say where it is: make PYTHON=/path/to/python3' >&2; exit 1; }; \
+"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+  echo "error: Python 3.11 or newer is needed; \"$(PYTHON)\" is $$("$(PYTHON)" --version 2>&1). For instance: make PYTHON=python3.12" >&2; exit 1; }; \
+"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+  echo 'error: "$(PYTHON)" lacks the venv module; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+endef
+
+# No file target: VENV may have a space in its path, and a fresh clone's time stamps say nothing. The stamp holds what the
+# environment was made from: the lock, pyproject.toml and the checkout that is installed in it.
+environment:
+	@set -e; \
+	made_from="$$(cat requirements.lock pyproject.toml | cksum) $$(pwd)"; \
+	if test -x $(python) && test "$$(cat "$(VENV)/gelu-study.stamp" 2>/dev/null)" = "$$made_from"; then exit 0; fi; \
+	$(check_python); \
+	echo 'making the environment in $(VENV): up to 6 GB, some minutes'; \
+	$(python) -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || "$(PYTHON)" -m venv "$(VENV)"; \
+	rm -f "$(VENV)/gelu-study.stamp"; \
+	$(python) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; \
+	$(python) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	echo "$$made_from" > "$(VENV)/gelu-study.stamp"
