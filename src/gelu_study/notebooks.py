@@ -88,7 +88,7 @@ def validate(path: str | os.PathLike[str], given: Mapping[str, object]) -> dict[
     for name, value in given.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}?" if near else "."
             raise NotebookError(f"{Path(path).name} has no parameter {name!r}{hint} It has: {', '.join(known) or 'none'}")
         parameter = known[name]
         if not parameter.accepts(value):
@@ -257,7 +257,11 @@ def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) ->
             language="python",
             display_name="Python 3 (ipykernel)",
             # neither a person's IPython start-up files nor the shared history data base
-            env={"IPYTHONDIR": str(place / "ipython"), "PYDEVD_DISABLE_FILE_VALIDATION": "1"},
+            env={
+                "IPYTHONDIR": str(place / "ipython"),
+                "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+                "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            },
         )
 
         class ThisInterpreter(AsyncKernelManager):  # type: ignore[misc]
@@ -266,7 +270,8 @@ def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) ->
                 return spec
 
         config = Config()
-        if os.name == "posix":  # sockets in our own folder: parallel runs cannot take each other's ports
+        # sockets in our own folder: parallel runs cannot take each other's ports; a socket's path may have 103 characters
+        if os.name == "posix" and len(str(place)) < 95:
             config.KernelManager.update(transport="ipc", ip=str(place / "k"), connection_file=str(place / "k.json"))
             config.ThisInterpreter = config.KernelManager
         source = _read(path)

@@ -1,0 +1,213 @@
+"""The strict papermill wrapper: what it refuses, which interpreter it uses, what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from gelu_study import notebooks, paths
+from gelu_study.errors import NotebookError
+
+PARAMETERS = """\
+scale = "paper"  # how much to train
+seeds: list[int] = []  # empty for the scale's own
+rates = [1e-3, 1]  # learning rates
+keep: float = 0.5  # of a hidden unit
+epochs = 3  # passes over the data
+train = True  # whether to train
+"""
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    """Writes a notebook with the parameters cell above and the code given, and returns its path."""
+
+    def write(*code: str, parameters: str = PARAMETERS) -> Path:
+        cell = nbformat.v4.new_code_cell
+        cells = [cell(parameters, metadata={"tags": ["parameters"]}), *(cell(source) for source in code)]
+        path = tmp_path / "source" / "a notebook.ipynb"
+        path.parent.mkdir(exist_ok=True)
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+        return path
+
+    return write
+
+
+def test_parameters_are_read_with_type_default_and_comment(notebook):
+    found = notebooks.parameters(notebook())
+    assert {name: (p.type, p.default, p.comment) for name, p in found.items()} == {
+        "scale": ("str", "paper", "how much to train"),
+        "seeds": ("list[int]", [], "empty for the scale's own"),
+        "rates": ("list[float]", [1e-3, 1.0], "learning rates"),
+        "keep": ("float", 0.5, "of a hidden unit"),
+        "epochs": ("int", 3, "passes over the data"),
+        "train": ("bool", True, "whether to train"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("x = 1", "comment"),
+        ("x = []  # empty", "states its type"),
+        ("x = [1, 'a']  # mixed", "of one type"),
+        ("x = {'a': 1}  # a dictionary", "its type is dict"),
+        ("x = None  # nothing", "NoneType"),
+        ("x = max(1, 2)  # computed", "plain scalar"),
+        ("import os  # no assignment", "nothing but assignments"),
+        ("x: int = 1.5  # not its type", "not of its type"),
+        ("x = [  # broken", "no Python"),
+    ],
+)
+def test_a_parameters_cell_of_anything_else_is_refused(notebook, source, complaint):
+    with pytest.raises(NotebookError, match=complaint):
+        notebooks.parameters(notebook(parameters=source))
+
+
+def test_a_notebook_without_a_parameters_cell_is_refused(tmp_path):
+    path = tmp_path / "none.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")]), path)
+    with pytest.raises(NotebookError, match="0 cells tagged"):
+        notebooks.parameters(path)
+    path.write_text("{}")
+    with pytest.raises(NotebookError, match="is no notebook"):
+        notebooks.parameters(path)
+    with pytest.raises(NotebookError, match="could not read"):
+        notebooks.parameters(tmp_path / "absent.ipynb")
+
+
+def test_an_unknown_parameter_is_refused_with_the_near_name(notebook):
+    with pytest.raises(NotebookError, match=r"no parameter 'seed'; did you mean seeds\? It has: scale, seeds, rates"):
+        notebooks.validate(notebook(), {"seed": [1]})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scale", 1),
+        ("scale", None),
+        ("seeds", 1),
+        ("seeds", [0, 1.0]),
+        ("seeds", [0, True]),
+        ("seeds", ["0"]),
+        ("rates", [0.1, float("nan")]),
+        ("keep", "0.5"),
+        ("keep", float("inf")),
+        ("keep", True),
+        ("epochs", 3.0),
+        ("epochs", True),
+        ("train", 1),
+        ("train", "false"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_before_any_kernel_starts(notebook, tmp_path, monkeypatch, name, value):
+    monkeypatch.setattr(notebooks, "_run", lambda *_: pytest.fail("a kernel would have started"))
+    with pytest.raises(NotebookError, match=rf"parameter {name} .* must be of type"):
+        notebooks.execute(notebook(), tmp_path / "out.ipynb", {name: value})
+
+
+def test_an_int_passes_for_a_float_and_becomes_one(notebook):
+    values = notebooks.validate(notebook(), {"keep": 1, "rates": (1, 0.5), "epochs": 2})
+    assert values == {"keep": 1.0, "rates": [1.0, 0.5], "epochs": 2}
+    assert [type(value) for value in values["rates"]] == [float, float]
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """A notebook run once with a parameter, in a folder whose name has a space, though a python3 kernel of another kind is found."""
+    folder = tmp_path_factory.mktemp("a folder")
+    impostor = folder / "jupyter" / "kernels" / "python3"
+    impostor.mkdir(parents=True)
+    (impostor / "kernel.json").write_text(json.dumps({"argv": ["false"], "display_name": "impostor", "language": "python"}))
+    cell = nbformat.v4.new_code_cell
+    code = "import os, sys\nprint(sys.executable, os.getcwd(), seeds, scale, sep='\\n')"
+    source = nbformat.v4.new_notebook(
+        cells=[cell(PARAMETERS, metadata={"tags": ["parameters"]}), cell(code), cell("from IPython.display import display")],
+        metadata={"kernelspec": {"name": "another", "display_name": "another", "language": "python"}},
+    )
+    nbformat.write(source, folder / "source.ipynb")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(folder / "jupyter"))
+        output = notebooks.execute(folder / "source.ipynb", folder / "new" / "out.ipynb", {"seeds": [3, 4]})
+    return folder, json.loads(output.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_the_kernel_is_this_interpreter_in_the_notebook_s_folder(executed):
+    folder, content = executed
+    printed = [cell["outputs"][0]["text"] for cell in content["cells"] if cell.get("outputs")][0]
+    interpreter, place, seeds, scale = "".join(printed).split("\n")[:4]
+    assert interpreter == sys.executable
+    assert Path(place) == folder
+    assert (seeds, scale) == ("[3, 4]", "paper")
+
+
+def test_the_injected_cell_is_hidden_and_the_page_says_which_parameters_made_it(executed):
+    _, content = executed
+    injected = [cell for cell in content["cells"] if "injected-parameters" in cell["metadata"].get("tags", [])]
+    assert len(injected) == 1
+    assert "remove-cell" in injected[0]["metadata"]["tags"]
+    stamp = "".join(content["cells"][-1]["source"])
+    assert "| **seeds** | `[3, 4]` | empty for the scale's own |" in stamp
+    assert '| scale | `"paper"` | how much to train |' in stamp
+    used = content["metadata"]["gelu_study"]
+    assert used["given"] == ["seeds"]
+    assert used["parameters"]["seeds"] == [3, 4]
+    assert used["parameters"]["train"] is True
+
+
+def test_nothing_of_this_machine_s_folders_is_noted(executed):
+    folder, content = executed
+    del content["cells"][2]  # the cell that prints its folder
+    assert str(folder) not in json.dumps(content)
+
+
+def test_a_failing_cell_leaves_nothing_behind_and_is_named(notebook, tmp_path):
+    path, output = notebook("1", "x = 1\nraise KeyError('the reason')"), tmp_path / "out" / "a.ipynb"
+    with pytest.raises(NotebookError, match=r"(?s)cell 3 failed \(it begins with `x = 1`\).*KeyError: 'the reason'"):
+        notebooks.execute(path, output, {"epochs": 1})
+    assert not output.exists()
+    output.parent.mkdir(exist_ok=True)
+    output.write_text("what was there before")
+    with pytest.raises(NotebookError, match="cell 3 failed"):
+        notebooks.execute(path, output)
+    assert output.read_text() == "what was there before"
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_a_kernel_that_could_not_start_is_tried_again(notebook, tmp_path, monkeypatch):
+    real, calls = notebooks._run, []
+
+    def flaky(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+        return real(*arguments)
+
+    monkeypatch.setattr(notebooks, "_run", flaky)
+    assert notebooks.execute(notebook("1"), tmp_path / "out.ipynb").is_file()
+    assert len(calls) == 2
+
+
+def test_nan_in_an_output_is_no_published_notebook(notebook, tmp_path, monkeypatch):
+    def run(path, *_):
+        content = nbformat.read(path, as_version=4)
+        content.cells[1].outputs = [nbformat.v4.new_output("display_data", {"application/json": {"loss": float("nan")}})]
+        return content
+
+    monkeypatch.setattr(notebooks, "_run", run)
+    with pytest.raises(NotebookError, match="cell 2 has an output with NaN"):
+        notebooks.execute(notebook("1"), tmp_path / "out.ipynb")
+    assert not (tmp_path / "out.ipynb").exists()
+
+
+@pytest.mark.parametrize("path", sorted(paths.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
+def test_the_notebooks_of_the_repository_have_valid_parameters_and_no_outputs(path):
+    assert notebooks.parameters(path)
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code":
+            assert cell.outputs == []
+            assert cell.execution_count is None
