@@ -36,7 +36,7 @@ def test_smoothing_of_nothing_and_with_a_wrong_b() -> None:
 @pytest.mark.parametrize("panel", ["left", "right"])
 @pytest.mark.parametrize("activation", ["GELU", "ReLU", "ELU"])
 def test_smoothing_the_unsmoothed_values_gives_the_plotted_ones(panel: str, activation: str) -> None:
-    """Each stretch of consecutive points, started from the plotted value before it, must return to the plotted curve."""
+    """Each stretch of consecutive points, started from the plotted value before it, must return to the curve."""
     b = published.SMOOTHING[2, panel, "validation"]
     raw = published.unsmoothed(2, panel)
     raw = raw[(raw["activation"] == activation) & (raw["split"] == "validation")].sort_values("index")

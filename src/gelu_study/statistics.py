@@ -434,8 +434,8 @@ def _refuse_mixture(table: pd.DataFrame) -> None:
         if column in table and table[column].nunique() > 1:
             found = ", ".join(map(str, sorted(table[column].unique())))
             raise ConfigurationError(
-                f"the table mixes runs with {column} {found}; results of different scales are never put in one statistic, "
-                "select one of them"
+                f"the table mixes runs with {column} {found}; results of different scales are never put in one "
+                "statistic; select one of them"
             )
 
 
@@ -492,8 +492,7 @@ def _tests(d: NDArray[np.float64], bound: float) -> tuple[str, float, float, flo
 
 
 def _signed_rank(d: NDArray[np.float64], centre: float, alternative: Literal["two-sided", "less", "greater"]) -> float:
-    """Wilcoxon's signed-rank p; differences of 0 are ranked and split between the signs (Pratt's way would drop them
-    after ranking)."""
+    """Wilcoxon's signed-rank p; differences of 0 are ranked and split between the signs."""
     shifted = d - centre
     if (shifted == 0).all():
         return 1.0
