@@ -238,12 +238,12 @@ def test_divergence_counts_as_the_worst() -> None:
 
 
 def test_signed_rank_p_of_diverged_runs_enumerates_the_signs() -> None:
-    d = np.array([-0.3, 0.1, -0.2, -0.5, -0.7, math.inf])
+    d = np.array([-0.3, 0.1, -0.2, -0.5, -0.7, math.inf, math.inf])
     ranks = stats.rankdata(np.abs(d))
     observed = ranks[d > 0].sum()
     sums = np.array([np.dot(ranks, signs) for signs in itertools.product([0, 1], repeat=len(d))])
     expected = min(1, 2 * min(np.mean(sums <= observed), np.mean(sums >= observed)))
-    result = statistics.compare(np.where(np.isinf(d), math.inf, np.exp(d)), np.ones(6))
+    result = statistics.compare(np.where(np.isinf(d), math.inf, np.exp(d)), np.ones(7))
     assert result.p_value == pytest.approx(expected)
 
 
