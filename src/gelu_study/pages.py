@@ -1,0 +1,457 @@
+"""What the notebooks show: figures and tables that name the records they are made from, and sentences computed from verdicts."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+from IPython.display import Markdown, display
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from gelu_study import activations, datasets, published, statistics
+from gelu_study.study import Study
+
+SOURCE = "gelu_study_source"
+"""Key of the output metadata that names the records something is made from; `site` writes them beside the page."""
+
+BADGES = {
+    statistics.REPRODUCED: "The paper's claim holds here.",
+    statistics.EQUIVALENT: "The difference is shown to be smaller than 5 %.",
+    statistics.CONTRADICTED: "The other activation is the better one.",
+    statistics.UNRESOLVED: "The runs do not decide.",
+    statistics.NOT_RUN: "There are no runs yet.",
+}
+
+
+_LINK = "<!-- records -->"
+
+
+def record_path(key: str) -> str:
+    """Where the site keeps a record, below its folder of records."""
+    return f"{key[:2]}/{key}.json"
+
+
+def text(markdown: str) -> None:
+    """Show Markdown."""
+    display(Markdown(markdown))
+
+
+def figure(drawn: Figure, name: str, alt: str, caption: str, keys: Iterable[str]) -> None:
+    """Show a figure with its caption and a link to the records it is made from, whose keys are given. `alt` says what it shows."""
+    buffer = io.BytesIO()
+    with plt.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
+        drawn.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    plt.close(drawn)
+    image = base64.b64encode(buffer.getvalue()).decode()
+    body = (
+        f'<div class="study-scroll"><img class="dark-light" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{image}"></div>'
+        f"<figcaption>{caption} {_LINK}</figcaption>"
+    )
+    _show("figure", body, name, alt, keys)
+
+
+def table(frame: pd.DataFrame, name: str, caption: str, keys: Iterable[str]) -> None:
+    """Show a table, whose cells are HTML, with its caption and a link to the records it is made from."""
+    body = f'<div class="study-scroll">{_rows(frame)}</div><figcaption>{caption} {_LINK}</figcaption>'
+    _show("figure", body, name, frame.to_string(index=False), keys)
+
+
+def plain_table(frame: pd.DataFrame) -> None:
+    """Show a table, whose cells are HTML, that is not made from single records."""
+    shown = {"text/html": f'<div class="study-table study-scroll">{_rows(frame)}</div>', "text/plain": frame.to_string(index=False)}
+    display(shown, raw=True)
+
+
+def badge(verdict: str) -> str:
+    """A verdict as a coloured word."""
+    kind = verdict.replace(" ", "-")
+    return f'<span class="verdict verdict-{kind}" title="{html.escape(BADGES.get(verdict, ""))}">{html.escape(verdict)}</span>'
+
+
+def condition(keep_probability: float) -> str:
+    """A keep probability in words."""
+    return "without dropout" if keep_probability == 1 else f"with dropout, keep probability {keep_probability:g}"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits; infinity for a diverged run, a dash for what is not defined."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    if value == 0:
+        return "0"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{value:.{decimals}f}" if 0 <= decimals <= 5 else f"{value:.{digits - 1}e}"
+
+
+def interval(middle: float, low: float, high: float, digits: int = 3) -> str:
+    """A median with its interval, as HTML on one line."""
+    around = "" if math.isnan(low) else f' <span class="study-interval">[{number(low, digits)}, {number(high, digits)}]</span>'
+    return f'<span class="study-value">{number(middle, digits)}{around}</span>'
+
+
+def ratio(value: float) -> str:
+    """A ratio of losses in words, from the side of its numerator."""
+    if math.isnan(value):
+        return "not comparable"
+    if abs(value - 1) < 0.0005:
+        return "the same"
+    if 0.5 <= value <= 2:
+        return f"{abs(value - 1):.1%} {'lower' if value < 1 else 'higher'}".replace("%", " %")
+    return f"{number(1 / value if value < 1 else value, 2)} times {'lower' if value < 1 else 'higher'}"
+
+
+def progress(found: Study) -> None:
+    """Say what is missing, if anything is, and what was not trained on the paper's data."""
+    if found.planned and found.planned[0].dataset == "digits":
+        text(
+            "> **Not MNIST.** These runs were trained on scikit-learn's 1,797 digits of 8 × 8 pixels, a stand-in that needs no "
+            "download. They show that everything works and say nothing about the paper's claim."
+        )
+    done, planned = len(found.records), len(found.planned)
+    if not done:
+        text(f"> **Not run yet.** None of the {planned} runs of scale `{found.scale}` has a record. {_how_to_run(found)}")
+    elif found.missing or found.choice_pending:
+        more = " More seeds follow once validation has chosen the learning rates." if found.choice_pending else ""
+        text(f"> **Not complete.** {done} of {planned} runs have a record; this page shows what there is.{more} {_how_to_run(found)}")
+
+
+def answer(found: Study) -> None:
+    """Answer the claim's question in a few computed sentences."""
+    text("\n".join(answer_lines(statistics.verdicts(found.table, choice=found.chosen), published.CLASSIFIER)))
+
+
+def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
+    """The answer as Markdown lines: a headline, then each comparison."""
+    overall = str(verdicts["verdict"].iloc[-1])
+    rows = verdicts.iloc[:-1]
+    total, count = len(rows), rows["verdict"].value_counts()
+    lower = int(count.get(statistics.REPRODUCED, 0))
+    tied = int(count.get(statistics.EQUIVALENT, 0))
+    higher = int(count.get(statistics.CONTRADICTED, 0))
+    open_ = total - lower - tied - higher
+    tally = ", ".join(
+        f"{words} in {n}" for n, words in ((lower, "lower"), (tied, "the same within 5 %"), (higher, "higher"), (open_, "undecided")) if n
+    )
+    headline = {
+        statistics.REPRODUCED: f"**Yes.** GELU ends with the lowest training loss in all {total} comparisons.",
+        statistics.EQUIVALENT: f"**It is nowhere beaten, but ties.** GELU's training loss is {tally} of {total} comparisons.",
+        statistics.CONTRADICTED: f"**Not in every comparison.** GELU's training loss is {tally} of {total} comparisons."
+        if lower
+        else f"**No.** GELU's training loss is {tally} of {total} comparisons.",
+        statistics.UNRESOLVED: f"**Undecided.** GELU's training loss is {tally} of {total} comparisons.",
+        statistics.NOT_RUN: "**No answer yet.** The runs that would decide are not there.",
+    }[overall]
+    lines = [f"{headline} Verdict on the claim: {badge(overall)}", ""]
+    if overall == statistics.NOT_RUN:
+        return lines
+    for keep in claim.keep_probabilities:
+        parts = []
+        for row in rows[(rows["keep_probability"] == keep) & (rows["n"] > 0)].itertuples():
+            rival = activations.title(str(row.rival))
+            parts.append(f"{ratio(float(row.measured))} than {rival}'s".replace("same than", "same as") + f" ({row.verdict})")
+        if parts:
+            lines.append(f"- {condition(keep).capitalize()}: GELU's final training loss is {' and '.join(parts)}.")
+    return lines
+
+
+def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None:
+    """The comparisons of the claim with their evidence."""
+    verdicts = statistics.verdicts(found.table, choice=found.chosen)
+    rows = []
+    for row in verdicts.iloc[:-1].itertuples():
+        rows.append(
+            {
+                "comparison": row.comparison,
+                "dropout": "none" if row.keep_probability == 1 else f"keep {row.keep_probability:g}",
+                "paper": number(float(row.published), 2),
+                "measured [95 %]": interval(float(row.measured), float(row.low), float(row.high)),
+                "seeds": int(row.n),
+                "GELU better": "–" if math.isnan(row.probability_better) else f"{row.probability_better:.0%}".replace("%", " %"),
+                "p": _p(float(row.p_value)),
+                "p equivalent": _p(float(row.p_equivalent)),
+                "seeds needed": _count(float(row.seeds_needed)),
+                "verdict": badge(str(row.verdict)),
+            }
+        )
+    rows.append({"comparison": "<b>all together</b>", "verdict": badge(str(verdicts["verdict"].iloc[-1]))})
+    frame = pd.DataFrame(rows).fillna("")
+    frame["seeds"] = [str(int(value)) if value != "" else "" for value in frame["seeds"]]
+    table(
+        frame,
+        name,
+        "GELU's final training loss as a multiple of its rival's: below 1, GELU is better. <i>Paper</i>: read off figure 2's last points. "
+        "<i>Measured</i>: median over seeds, paired, with its bootstrap interval. <i>GELU better</i>: share of seeds in which GELU's loss is "
+        "the lower one. <i>p</i>: of no difference and of a difference beyond 5 %, both adjusted for several comparisons. <i>Seeds needed</i>: for a "
+        "power of 80 % at the observed effect.",
+        statistics.at_choice(found.table, found.chosen)["key"],
+    )
+
+
+def rates_table(found: Study, name: str = "mnist-classifier-learning-rates") -> None:
+    """The learning rates that validation chose, or that it cannot choose yet."""
+    choices = statistics.choose_learning_rates(found.table) if len(found.records) else pd.DataFrame()
+    if choices.empty:
+        text("No learning rate can be chosen while the grid of learning rates is incomplete.")
+        return
+    rows = [
+        {
+            "activation": activations.title(str(row.activation)),
+            "dropout": "none" if row.keep_probability == 1 else f"keep {row.keep_probability:g}",
+            "learning rate": f"{row.learning_rate:g}",
+            "median best validation loss": number(float(row.median_validation_loss)),
+            "seeds": int(row.n),
+            "edge of the grid": '<span class="verdict verdict-edge">at the edge</span>' if row.at_edge else "inside",
+        }
+        for row in choices.itertuples()
+    ]
+    tried = ", ".join(f"{rate:g}" for rate in sorted(found.table["learning_rate"].unique(), reverse=True))
+    caption = (
+        f"Chosen from {tried} by the lowest median over seeds of the validation loss at its best epoch. A rate at the edge of the grid "
+        "is flagged: a better one may lie outside."
+    )
+    seeds = set(found.table.groupby("seed").filter(lambda cell: cell["learning_rate"].nunique() > 1)["seed"])
+    table(pd.DataFrame(rows), name, caption, found.table[found.table["seed"].isin(seeds)]["key"])
+
+
+MEASURES = {
+    "train_loss": "training loss",
+    "validation_loss": "validation loss",
+    "validation_error": "validation error, %",
+    "test_error": "test error, %",
+    "best_validation_loss": "validation loss",
+    "best_validation_error": "validation error, %",
+    "best_test_loss": "test loss",
+    "best_test_error": "test error, %",
+    "train_loss_full": "training loss, all examples",
+}
+
+
+def _results(found: Study, metrics: Sequence[str], name: str, caption: str) -> None:
+    """Median, interval and n of some measures at the chosen learning rates, or at every one while none is chosen."""
+    rows = statistics.at_choice(found.table, found.chosen) if found.chosen else found.table
+    summary = statistics.summary(rows, metrics)
+    summary = summary.sort_values(["keep_probability", "learning_rate"], ascending=False, kind="stable")
+    shown = []
+    for _, row in summary.iterrows():
+        line: dict[str, Any] = {
+            "activation": activations.title(row["activation"]),
+            "dropout": "none" if row["keep_probability"] == 1 else f"keep {row['keep_probability']:g}",
+            "learning rate": f"{row['learning_rate']:g}",
+        }
+        for metric in metrics:
+            line[MEASURES[metric]] = interval(row[metric], row[f"{metric}_low"], row[f"{metric}_high"])
+        line["n"] = f"{row['n']}" + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
+        shown.append(line)
+    table(pd.DataFrame(shown), name, caption, rows["key"])
+
+
+def final_table(found: Study) -> None:
+    """Losses and errors at the end of training."""
+    if found.records:
+        _results(
+            found,
+            ("train_loss", "validation_loss", "validation_error", "test_error"),
+            "mnist-classifier-final",
+            "At the last epoch: median over n seeds [95 % interval]. Losses in nats.",
+        )
+
+
+def best_table(found: Study) -> None:
+    """Losses and errors at the epoch of best validation loss."""
+    if found.records:
+        _results(
+            found,
+            ("best_validation_loss", "best_validation_error", "best_test_loss", "best_test_error"),
+            "mnist-classifier-best",
+            "At the epoch of best validation loss: median over n seeds [95 % interval]. Losses in nats.",
+        )
+
+
+def classifier_curves(found: Study) -> None:
+    """Figure 2 again: our curves over the published ones."""
+    if not found.records:
+        text("There are no curves to show yet.")
+        return
+    text("Figures to come.")
+
+
+def provenance(found: Study, repository: str = "") -> None:
+    """Say which runs made the page: how many, on what device, when, at which scale and revision."""
+    if not found.records:
+        return
+    runs, first = found.table, found.planned[0]
+    lines = [
+        f"- **Runs:** {len(runs)} of {len(found.planned)} planned, {int((runs['status'] == 'diverged').sum())} of them diverged; "
+        f"scale `{found.scale}`, {first.epochs} epochs, {runs['seed'].nunique()} seeds.",
+        f"- **Data:** {first.dataset}, {first.train_examples:,} training and {first.validation_examples:,} validation examples, "
+        f"SHA-256 `{first.dataset_sha256[:16]}…` (in full on [the record's page](record.ipynb)).",
+        f"- **Device:** {_listed(runs['device_name'])} ({_listed(runs['device'])}); PyTorch {_listed(runs['torch'])}; {_listed(runs['precision'])}.",
+        f"- **Date:** {dates(runs)}.",
+        f"- **Code:** {revisions(runs, repository)}.",
+    ]
+    text("\n".join(lines))
+
+
+def dates(runs: pd.DataFrame) -> str:
+    """When the runs were started: a day, or the first and the last."""
+    days = sorted({str(value)[:10] for value in runs["started"].dropna()})
+    return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "not recorded"
+
+
+def revisions(runs: pd.DataFrame, repository: str = "") -> str:
+    """The revisions of the code that trained the runs, as Markdown; links only where there is a repository."""
+    found = []
+    for (revision, dirty), cell in runs.groupby(["revision", "dirty"], dropna=False, sort=False):
+        if not isinstance(revision, str):
+            found.append(f"no revision recorded ({len(cell)} runs)")
+            continue
+        short = f"`{revision[:10]}`"
+        linked = f"[{short}]({repository}/commit/{revision})" if repository else short
+        found.append(f"revision {linked} ({len(cell)} runs{', with local changes' if dirty is True else ''})")
+    return ", ".join(found) or "not recorded"
+
+
+def machine_hours(runs: pd.DataFrame) -> float:
+    """Hours of machine time: a stack's networks train together, so each run counts for its share of the stack's time."""
+    return float((runs["seconds"].astype(float) / runs["stack"].astype(float)).sum() / 3600)
+
+
+OTHER_CLAIMS = (
+    ("MNIST noise robustness", "figure 3 of later versions", "accuracy under input noise matches or exceeds ELU and ReLU"),
+    ("MNIST autoencoder", "section 3.2, figure 3", "ties or beats ELU and ReLU over a range of learning rates"),
+    ("Twitter part-of-speech tagging", "section 3.3", "lowest median test error: 12.57 %, ReLU 12.67 %, ELU 12.91 %"),
+    ("TIMIT frame classification", "section 3.4, figure 4", "lowest median test error: 29.3 %, ReLU 29.5 %, ELU 29.6 %"),
+    ("CIFAR-10, shallow network", "section 3.5, figure 5", "lowest median test error: 7.89 %, ReLU 8.16 %, ELU 8.41 %"),
+    ("CIFAR-100, wide residual network", "section 3.5, figure 6", "lowest median error: 20.74 %, ReLU 21.77 %, ELU 22.98 %"),
+)
+"""The paper's experiments that this book does not have yet: name, place in the paper, what is claimed for GELU."""
+
+
+def claims_table(found: Study) -> None:
+    """The paper's claims with their verdicts, those without runs too."""
+    claim = published.CLASSIFIER
+    verdicts = statistics.verdicts(found.table, choice=found.chosen)
+    seeds = verdicts["n"].iloc[:-1]
+    least, most = int(seeds.min()), int(seeds.max())
+    rows = [
+        {
+            "experiment": f'<a href="mnist-classifier.html">{claim.name}</a>',
+            "the paper's claim for GELU": "lowest median training loss, with and without dropout",
+            "where": claim.where,
+            "seeds": str(most) if least == most else f"{least} to {most}",
+            "verdict": badge(str(verdicts["verdict"].iloc[-1])),
+        }
+    ]
+    rows += [
+        {
+            "experiment": name,
+            "the paper's claim for GELU": statement,
+            "where": where,
+            "seeds": "0",
+            "verdict": badge(statistics.NOT_RUN),
+        }
+        for name, where, statement in OTHER_CLAIMS
+    ]
+    keys = statistics.at_choice(found.table, found.chosen)["key"]
+    table(pd.DataFrame(rows), "verdicts", "The paper's experiments, and what the runs recorded so far say about each.", keys)
+
+
+def record_summary(runs: pd.DataFrame, repository: str = "") -> None:
+    """How many runs there are of each kind, on what, when and how long."""
+    if runs.empty:
+        text("> **Not run yet.** The ledger holds no record.")
+        return
+    lines = [
+        f"- **Runs:** {len(runs)}, {int((runs['status'] == 'diverged').sum())} of them diverged; {machine_hours(runs):.1f} hours of machine time in all.",
+        f"- **Date:** {dates(runs)}.",
+        f"- **Code:** {revisions(runs, repository)}.",
+        "- **All of them as a table:** [all.csv](records/all.csv), one row a run; the records themselves are linked below.",
+    ]
+    text("\n".join(lines))
+    parts = ["experiment", "dataset", "epochs", "device", "device_name", "threads", "torch", "precision"]
+    rows = [
+        {
+            **dict(zip((part.replace("_", " ") for part in parts), keys, strict=True)),
+            "runs": len(cell),
+            "seeds": cell["seed"].nunique(),
+            "hours": f"{machine_hours(cell):.1f}",
+        }
+        for keys, cell in runs.groupby(parts, dropna=False, sort=True)
+    ]
+    table(pd.DataFrame(rows), "record-environments", "Runs by experiment and machine.", runs["key"])
+
+
+def record_table(runs: pd.DataFrame) -> None:
+    """Every run, with a link to its record."""
+    if runs.empty:
+        text("The ledger holds no record.")
+        return
+    shown = {"text/html": f'<div class="study-scroll study-tall">{_rows(run_table(runs))}</div>', "text/plain": f"{len(runs)} runs"}
+    display(shown, raw=True)
+
+
+def data_sets() -> pd.DataFrame:
+    """The data sets and their identities."""
+    rows = [
+        {"data set": name, "array": array, "SHA-256": f"<code>{datasets.SHA256[name][array]}</code>"}
+        for name in datasets.NAMES
+        for array in datasets.ARRAYS
+    ]
+    return pd.DataFrame(rows)
+
+
+def run_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Every run in a row, with a link to its record."""
+    rows = []
+    for row in runs.sort_values(["experiment", "epochs", "keep_probability", "learning_rate", "activation", "seed"]).itertuples():
+        rows.append(
+            {
+                "record": f'<a href="records/{record_path(str(row.key))}"><code>{str(row.key)[:10]}</code></a>',
+                "experiment": row.experiment,
+                "data": row.dataset,
+                "epochs": row.epochs,
+                "activation": activations.title(str(row.activation)),
+                "learning rate": f"{row.learning_rate:g}",
+                "keep": f"{row.keep_probability:g}",
+                "seed": row.seed,
+                "status": row.status,
+                "training loss": number(float(row.train_loss)),
+                "test error, %": number(float(row.test_error)),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _show(element: str, body: str, name: str, plain: str, keys: Iterable[str]) -> None:
+    found = sorted(set(keys))
+    link = f'<a class="study-records" href="records/{name}.csv" download>Records: {len(found)} runs</a>' if found else ""
+    shown = {"text/html": f'<{element} class="study-figure" id="{name}">{body.replace(_LINK, link)}</{element}>', "text/plain": plain}
+    display(shown, raw=True, metadata={SOURCE: {"name": name, "keys": found}} if found else {})
+
+
+def _rows(frame: pd.DataFrame) -> str:
+    return str(frame.to_html(index=False, escape=False, border=0, classes="dataframe study", na_rep="–"))
+
+
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else "&lt; 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _count(value: float) -> str:
+    return "–" if math.isnan(value) else "∞" if math.isinf(value) else "&gt; 9,999" if value > 9_999 else f"{value:.0f}"
+
+
+def _listed(values: pd.Series) -> str:
+    return ", ".join(sorted({str(value) for value in values.dropna()})) or "not recorded"
+
+
+def _how_to_run(found: Study) -> str:
+    return f"`make reproduce EXPERIMENT={found.experiment} SCALE={found.scale}` trains what is missing."

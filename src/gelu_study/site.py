@@ -1,0 +1,246 @@
+"""Builds the book: executes every notebook against the ledger, never trains, and checks the pages that come out.
+
+The sources in `book/` and the executed notebooks are laid together in `book/_build/source`; Jupyter Book renders them without executing
+anything; the site replaces the last one only when every check passed. It needs no data set and no network, and its pages load nothing
+from elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pandas as pd
+import yaml
+
+from gelu_study import notebooks, pages, paths
+from gelu_study.errors import NotebookError, StudyError
+from gelu_study.ledger import Ledger, table
+
+
+class SiteError(StudyError):
+    """The book could not be built, or a built page is not as it should be."""
+
+
+def build(
+    output: str | os.PathLike[str] = paths.BOOK / "_build" / "html",
+    repository: str | None = None,
+    ledger: str | os.PathLike[str] | None = None,
+) -> Path:
+    """Build the book from the records in `ledger` (default: the project's) into the folder `output`, which is returned.
+
+    `repository` is the address that buttons and links to the repository use; by default `repository_address()`; without one there are
+    none. Raises `SiteError` or `NotebookError` and leaves an earlier site as it was.
+    """
+    output = Path(output).absolute()
+    if output.exists() and not (output / "index.html").is_file() and (not output.is_dir() or any(output.iterdir())):
+        raise SiteError(f"{output} is no earlier site and will not be replaced; name a new or an empty folder")
+    repository = repository_address() if repository is None else repository.strip().rstrip("/")
+    if repository and not re.fullmatch(r"https?://[^\s/]+/\S+", repository):
+        raise SiteError(f"REPOSITORY is {repository!r}; give its address, for instance https://example.org/owner/name")
+    work = paths.BOOK / "_build"
+    stage = work / "source"
+    try:
+        shutil.rmtree(stage, ignore_errors=True)
+        shutil.copytree(paths.BOOK, stage, ignore=shutil.ignore_patterns("_build", ".*"))
+        executed = _execute(stage, repository, ledger)
+        _write_records(stage / "extra" / "records", executed, Ledger(ledger or paths.LEDGER))
+        notebooks.copy_mathjax(stage / "extra" / "vendor" / "mathjax")
+        configuration = configure(yaml.safe_load((stage / "_config.yml").read_text(encoding="utf-8")), repository)
+        (stage / "_config.yml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
+        with tempfile.TemporaryDirectory(prefix="html-", dir=work) as name:
+            built = _render(stage, Path(name))
+            problems = check(built, expected_pages(stage / "_toc.yml"))
+            if problems:
+                shown = "\n".join(f"  {problem}" for problem in problems[:10])
+                more = f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""
+                raise SiteError(f"the book was built, but {len(problems)} checks of its pages failed:\n{shown}{more}")
+            _replace(built, output)
+    except OSError as error:
+        raise SiteError(f"could not build the book: {error}") from error
+    return output
+
+
+def repository_address(environment: Mapping[str, str] = os.environ) -> str:
+    """The repository's address from REPOSITORY, else from GitHub Actions' own variables, else nothing."""
+    if address := environment.get("REPOSITORY", "").strip():
+        return address.rstrip("/")
+    server, name = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
+    return f"{server.rstrip('/')}/{name}" if server and name else ""
+
+
+def configure(configuration: dict[str, Any], repository: str) -> dict[str, Any]:
+    """Jupyter Book's configuration with the repository's buttons switched on, if there is a repository."""
+    result = {**configuration, "html": dict(configuration.get("html", {}))}
+    if repository:
+        result["repository"] = {"url": repository, "path_to_book": "book", "branch": "main"}
+        result["html"] |= {"use_repository_button": True, "use_issues_button": True}
+    return result
+
+
+def expected_pages(toc: Path) -> list[str]:
+    """The pages that a table of contents promises, as file names without suffix."""
+    contents = yaml.safe_load(toc.read_text(encoding="utf-8"))
+
+    def files(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            yield from (str(value) for key, value in node.items() if key in ("root", "file"))
+            yield from (name for value in node.values() for name in files(value))
+        elif isinstance(node, list):
+            yield from (name for value in node for name in files(value))
+
+    return list(files(contents))
+
+
+def check(site: Path, expected: list[str]) -> list[str]:
+    """What is wrong with a built site, a line each: absent pages, failed cells, dead links, references to other hosts."""
+    problems = [f"{name}.html is missing" for name in expected if not (site / f"{name}.html").is_file()]
+    read = {path: _Page(path) for path in sorted(site.rglob("*.html")) if "vendor" not in path.relative_to(site).parts}
+    for path, page in read.items():
+        name = path.relative_to(site).as_posix()
+        if re.search(r'class="[^"]*\b(traceback|output error|stderr)\b', page.text) or "Traceback (most recent call last)" in page.text:
+            problems.append(f"{name} shows a failed cell or a warning")
+        if path.stem in expected and not page.heading:
+            problems.append(f"{name} has no heading")
+        for tag, address in page.loads:
+            if urlsplit(address).scheme in ("http", "https") or address.startswith("//"):
+                problems.append(f"{name} loads <{tag}> from another host: {address}")
+        for address in {address for _, address in page.loads} | page.links:
+            problem = _dead(site, path, address, read)
+            if problem:
+                problems.append(f"{name}: {problem}")
+    for sheet in site.rglob("*.css"):
+        if re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", sheet.read_text(encoding="utf-8", errors="replace")):
+            problems.append(f"{sheet.relative_to(site).as_posix()} loads something from another host")
+    return problems
+
+
+class _Page(HTMLParser):
+    """What a page loads and where it links to."""
+
+    _LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src", "embed": "src"}
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.loads: list[tuple[str, str]] = []
+        self.links: set[str] = set()
+        self.anchors: set[str] = set()
+        self.heading = False
+        self.text = path.read_text(encoding="utf-8")
+        self.feed(self.text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value for name, value in attrs if value}
+        self.anchors |= {found[name] for name in ("id", "name") if name in found}
+        self.heading |= tag == "h1"
+        if tag in self._LOADING and (address := found.get(self._LOADING[tag])):
+            self.loads.append((tag, address))
+        elif tag == "link" and (address := found.get("href")):
+            kind = found.get("rel", "")
+            if any(word in kind for word in ("stylesheet", "icon", "preload", "preconnect", "dns-prefetch")):
+                self.loads.append((tag, address))
+        elif tag == "a" and (address := found.get("href")):
+            self.links.add(address)
+
+
+def _dead(site: Path, page: Path, address: str, read: Mapping[Path, _Page]) -> str:
+    """Why an address inside the site leads nowhere; nothing for a good one, or one outside."""
+    parts = urlsplit(address)
+    if parts.scheme or parts.netloc:
+        return ""
+    if parts.path.startswith("/"):
+        return f"{address} begins at the host's root, so it breaks under a sub-path"
+    target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+    if target.is_dir():
+        target /= "index.html"
+    if not target.is_relative_to(site.resolve()) and target != page:
+        return f"{address} leads out of the site"
+    if not target.is_file():
+        return f"{address} does not exist"
+    anchor = unquote(parts.fragment)
+    known = read.get(target) or read.get(site / target.relative_to(site.resolve()) if target != page else page)
+    if anchor and known is not None and anchor not in known.anchors:
+        return f"{address} names a place that the page does not have"
+    return ""
+
+
+def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None) -> list[Path]:
+    """Execute every notebook into the stage, with training switched off."""
+    wanted: dict[str, Any] = {"train": False, "repository": repository}
+    if ledger is not None and Path(ledger).absolute() != paths.LEDGER:
+        wanted["ledger"] = str(Path(ledger).absolute())
+    executed = []
+    for source in sorted(paths.NOTEBOOKS.glob("*.ipynb")):
+        declared = notebooks.parameters(source)
+        given = {name: value for name, value in wanted.items() if name in declared and value != declared[name].default}
+        executed.append(notebooks.execute(source, stage / source.name, given))
+    if not executed:
+        raise NotebookError(f"no notebooks in {paths.NOTEBOOKS}")
+    return executed
+
+
+def _write_records(folder: Path, executed: list[Path], ledger: Ledger) -> None:
+    """Lay the records beside the pages: every record as it is, a table of all, and a table for each figure and table of the pages."""
+    records = ledger.read()
+    folder.mkdir(parents=True)
+    for record in records:
+        path = folder / pages.record_path(record.config.key)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(record.to_json(), encoding="utf-8")
+    rows = table(records)
+    rows.insert(1, "record", [pages.record_path(key) for key in rows["key"]])
+    rows.to_csv(folder / "all.csv", index=False)
+    for name, keys in _cited(executed):
+        absent = keys - set(rows["key"])
+        if absent:
+            raise SiteError(f"{name} is made from a record that the ledger does not have: {min(absent)}")
+        rows[rows["key"].isin(keys)].to_csv(folder / f"{name}.csv", index=False)
+
+
+def _cited(executed: list[Path]) -> Iterator[tuple[str, set[str]]]:
+    """The name and the records' keys of everything on the pages that says what it is made from (see `pages.show`)."""
+    for path in executed:
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", []):
+                source: dict[str, Any] | None = output.get("metadata", {}).get(pages.SOURCE)
+                if source:
+                    yield source["name"], set(source["keys"])
+
+
+def _render(stage: Path, place: Path) -> Path:
+    """Run Jupyter Book, warnings as errors, and return the folder of pages."""
+    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(stage), "--path-output", str(place), "-W", "--keep-going", "-n"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**environment, "PYTHONUTF8": "1"}, stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode:
+        said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
+        lines = [line.strip() for line in said.splitlines() if re.search(r"\b(WARNING|ERROR|CRITICAL|Error)\b", line)]
+        shown = "\n".join(f"  {line}" for line in (lines or said.strip().splitlines()[-8:])[:10])
+        raise SiteError(f"Jupyter Book found something wrong (exit status {done.returncode}):\n{shown}")
+    return place / "_build" / "html"
+
+
+def _replace(built: Path, output: Path) -> None:
+    """Put the new site in the place of the last one."""
+    (built / ".nojekyll").touch()  # GitHub Pages would drop folders that begin with an underscore
+    output.parent.mkdir(parents=True, exist_ok=True)
+    new, old = (output.with_name(f".{output.name}.{word}") for word in ("new", "old"))
+    for left_over in (new, old):
+        shutil.rmtree(left_over, ignore_errors=True)
+    shutil.copytree(built, new)
+    if output.exists():
+        output.rename(old)
+    new.rename(output)
+    shutil.rmtree(old, ignore_errors=True)
