@@ -269,7 +269,7 @@ def choose_learning_rates(table: pd.DataFrame) -> pd.DataFrame:
     the greatest of its grid, so that a better one may lie outside). Raises `ConfigurationError` if the table mixes
     scales.
     """
-    _refuse_mixture(table)
+    refuse_mixture(table)
     rates = sorted(table["learning_rate"].unique())
     rows = []
     for (activation, keep), cell in table.groupby(["activation", "keep_probability"], sort=False):
@@ -310,7 +310,7 @@ def summary(table: pd.DataFrame, metrics: Sequence[str], confidence: float = CON
     Columns: activation, keep_probability, learning_rate, n, diverged, and for each metric METRIC, METRIC_low,
     METRIC_high. A diverged run counts as infinite.
     """
-    _refuse_mixture(table)
+    refuse_mixture(table)
     rows = []
     for keys, cell in table.groupby(["activation", "keep_probability", "learning_rate"], sort=False):
         row = dict(zip(("activation", "keep_probability", "learning_rate"), keys, strict=True))
@@ -337,7 +337,7 @@ def comparisons(
     the median of d and its interval), then the fields of `Comparison` that `verdicts` also shows, with `p_value` and
     `p_equivalent` adjusted by Holm's method over these rows. Without runs, n is 0 and the numbers are NaN.
     """
-    _refuse_mixture(table)
+    refuse_mixture(table)
     table = at_choice(table[table["experiment"] == claim.experiment], choice)
     rows = []
     for keep in claim.keep_probabilities:
@@ -429,7 +429,7 @@ _HUGE = 1e290  # stands in for infinity where sums and interpolation must stay d
 _SCALE = ("experiment", "dataset", "epochs", "precision", "batch_size", "initialisation", "optimiser", "engine")
 
 
-def _refuse_mixture(table: pd.DataFrame) -> None:
+def refuse_mixture(table: pd.DataFrame) -> None:
     for column in _SCALE:
         if column in table and table[column].nunique() > 1:
             found = ", ".join(map(str, sorted(table[column].unique())))
