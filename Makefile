@@ -93,9 +93,9 @@ environment:
 	made_from="$$(cat requirements.lock pyproject.toml | cksum) $$(pwd)"; \
 	if test -x $(python) && test "$$(cat "$(VENV)/gelu-study.stamp" 2>/dev/null)" = "$$made_from"; then exit 0; fi; \
 	$(check_python); \
-	echo 'making the environment in $(VENV): up to 6 GB, some minutes'; \
+	echo 'making the environment in $(VENV): some minutes, and up to 7 GB of disk'; \
 	$(python) -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || "$(PYTHON)" -m venv "$(VENV)"; \
 	rm -f "$(VENV)/gelu-study.stamp"; \
-	$(python) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; \
+	$(python) -m pip install --disable-pip-version-check --require-hashes -r requirements.lock; \
 	$(python) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	echo "$$made_from" > "$(VENV)/gelu-study.stamp"
