@@ -212,9 +212,7 @@ def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> Figu
     ax.set_xlim(left, right)
     for place, row in rows.iterrows():
         colour, _, marker = STYLES[row["rival"]]
-        ends = [
-            end if np.isfinite(end) and end > 0 else edge for end, edge in ((row["low"], left), (row["high"], right))
-        ]
+        ends = [end if np.isfinite(end) and end > 0 else edge for end, edge in ((row["low"], left), (row["high"], right))]
         if np.isfinite(row["published"]):
             ax.plot(row["published"], place - 0.26, "D", mfc="white", mec=colour, mew=1.8, ms=6.5, zorder=3)
         if not np.isnan(row["measured"]):
@@ -232,9 +230,7 @@ def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> Figu
                 clip_on=False,
                 gid=f"{row['rival']} {row['keep_probability']:g}",
             )
-        ax.annotate(
-            row["verdict"], (0.99, place + 0.42), xycoords=("axes fraction", "data"), ha="right", va="center", size=11.5
-        )
+        ax.annotate(row["verdict"], (0.99, place + 0.42), xycoords=("axes fraction", "data"), ha="right", va="center", size=11.5)
     labels = [f"{_rival(row)}\n{_condition(row['keep_probability'], short=True)}" for _, row in rows.iterrows()]
     ax.set_yticks(range(len(rows)), labels)
     ax.set_ylim(len(rows) - 0.35, -0.6)
@@ -292,9 +288,7 @@ def _curves(runs: Sequence[RunRecord], split: str) -> tuple[NDArray[np.float64],
     points = 3 * config.epochs
     values = np.full((len(runs), points), np.inf)
     panel = published.PANELS.get(config.keep_probability, "")
-    b = (
-        published.SMOOTHING.get((2, panel, split), 0.0) if split == "validation" else 0.0
-    )  # training losses are logged smoothed
+    b = published.SMOOTHING.get((2, panel, split), 0.0) if split == "validation" else 0.0  # training losses are logged smoothed
     for row, run in zip(values, runs, strict=True):
         logged = run.curves.get(name, [])[:points]
         row[: len(logged)] = published.smooth(logged, b)
@@ -318,9 +312,7 @@ def _published(name: str, keep: float, split: str, epochs: int) -> tuple[pd.Seri
     if keep not in published.PANELS or name not in published.NAMES:
         return None
     curve = published.curves(2, published.PANELS[keep])
-    curve = curve[
-        (curve["split"] == split) & (curve["activation"] == published.NAMES[name]) & (curve["epoch"] <= epochs)
-    ]
+    curve = curve[(curve["split"] == split) & (curve["activation"] == published.NAMES[name]) & (curve["epoch"] <= epochs)]
     return (curve["epoch"], curve["value"]) if len(curve) else None
 
 
@@ -336,10 +328,7 @@ def _panels(count: int, *, height: float, sharex: bool = False) -> tuple[Figure,
 
 
 def _legend(figure: Figure, names: Sequence[str], extra: Sequence[Line2D]) -> None:
-    lines = [
-        Line2D([], [], color=STYLES[name][0], linestyle=STYLES[name][1], label=activations.title(name))
-        for name in names
-    ]
+    lines = [Line2D([], [], color=STYLES[name][0], linestyle=STYLES[name][1], label=activations.title(name)) for name in names]
     handles = [*lines, *extra]
     figure.legend(
         handles=handles,
@@ -357,9 +346,8 @@ def _log(ax: Axes, which: str) -> None:
     axis: Axis = ax.xaxis if which == "x" else ax.yaxis
     low, high = ax.get_xlim() if which == "x" else ax.get_ylim()
     decades = np.log10(high / low)
-    axis.set_major_locator(
-        LogLocator(subs=(1, 2, 3, 4, 5, 6, 8) if decades < 0.7 else (1, 2, 5) if decades < 1.7 else (1,))
-    )
+    steps = (1, 2, 3, 4, 5, 6, 8) if decades < 0.7 else (1, 2, 5) if decades < 2.5 else (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
     ax.grid(True, axis=which)  # type: ignore[arg-type]
