@@ -108,7 +108,7 @@ def load(name: str, root: str | Path | None = None) -> Dataset:
     with readers.reading(path):
         if not path.is_file():
             raise DataError(
-                f"{name} is not in {path.parent}; download it with `gelu-study data {name}`, or import it from a folder "
+                f"{name} is not in {path.parent}; download it with `gelu-study data {name}` or import it from a folder "
                 f"with `gelu-study data {name} --from FOLDER`"
             )
     return Dataset(name, **_verified(name, readers.read_npz(path, SHAPES[name]), str(path)))
@@ -163,7 +163,7 @@ def _in_order(name: str, root: str | Path | None) -> bool:
 
 
 def _digits() -> readers.Arrays:
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # here: it takes a second
+    from sklearn.datasets import load_digits  # here: it takes a second
 
     digits, train = load_digits(), SHAPES["digits"]["y_train"][0]
     x, y = digits.images.astype(np.uint8), digits.target.astype(np.uint8)

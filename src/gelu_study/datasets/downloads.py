@@ -22,7 +22,7 @@ def download(name: str, folder: Path) -> None:
 
     Raises `DataError` when no mirror hands one over whole, and `OSError` when the disk is full.
     """
-    from torchvision.datasets.utils import download_url  # type: ignore[import-untyped]
+    from torchvision.datasets.utils import download_url
 
     for file, md5, addresses in _archives(name):
         reasons = []
@@ -44,7 +44,7 @@ def download(name: str, folder: Path) -> None:
 
 def _archives(name: str) -> list[tuple[str, str, list[str]]]:
     """File name, MD5 and addresses of each."""
-    from torchvision.datasets import MNIST  # type: ignore[import-untyped]
+    from torchvision.datasets import MNIST
 
     if name == "mnist":
         return [(file, md5, [mirror + file for mirror in MNIST.mirrors]) for file, md5 in MNIST.resources]

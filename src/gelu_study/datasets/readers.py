@@ -28,7 +28,7 @@ from numpy.lib import format as npy
 from gelu_study.errors import DataError
 
 if TYPE_CHECKING:
-    from torchvision.datasets import CIFAR10  # type: ignore[import-untyped]
+    from torchvision.datasets import CIFAR10
 
 Arrays = dict[str, np.ndarray]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -57,18 +57,14 @@ def reading(path: Path) -> Iterator[None]:
         EOFError,
         ValueError,
         RuntimeError,  # zipfile: an encrypted member, an unknown compression
-        MemoryError,  # numpy: a header nested too deeply for Python's parser
         LookupError,
         TypeError,
     ) as error:
         raise DataError(
-            f"{path} is damaged or is not what its name says ({str(error) or type(error).__name__}); put a good copy "
-            "in its place"
+            f"{path} is damaged or is not what its name says ({str(error) or type(error).__name__}); put a good copy in its place"
         ) from error
     except OSError as error:
-        raise DataError(
-            f"{path} cannot be read ({error.strerror or error}); make it readable or give another folder"
-        ) from error
+        raise DataError(f"{path} cannot be read ({error.strerror or error}); make it readable or give another folder") from error
 
 
 def read_npz(path: Path, shapes: Shapes) -> Arrays:
@@ -81,9 +77,7 @@ def read_npz(path: Path, shapes: Shapes) -> Arrays:
         arrays = {}
         for array, shape in shapes.items():
             if archive.getinfo(f"{array}.npy").compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise DataError(
-                    f"{array} in {path} is compressed in a way that NumPy does not write; save it with numpy.savez"
-                )
+                raise DataError(f"{array} in {path} is compressed in a way that NumPy does not write; save it with numpy.savez")
             with archive.open(f"{array}.npy") as stream:
                 arrays[array] = _read_npy(stream, shape, f"{array} in {path}")
         return arrays
@@ -96,8 +90,11 @@ def _read_npy(stream: IO[bytes], shape: tuple[int, ...], where: str) -> np.ndarr
     if version not in headers:
         raise DataError(f"{where} is in NumPy's format {version}; versions 1.0 and 2.0 are read")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # remarks of Python's parser on a damaged header
-        declared, fortran, dtype = headers[version](stream)
+        warnings.simplefilter("ignore")  # remarks on old or damaged headers
+        try:
+            declared, fortran, dtype = headers[version](stream)
+        except Exception as error:  # Python's own tokeniser and parser work on it, and raise a dozen kinds
+            raise DataError(f"{where} has a damaged header ({type(error).__name__}); get it again") from error
     if dtype != np.uint8:
         raise DataError(f"{where} holds {dtype}; it must hold uint8")
     if declared != shape:
@@ -113,9 +110,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
         stream: IO[bytes] = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file  # type: ignore[assignment]
         magic = stream.read(4)
         if magic != bytes([0, 0, 8, len(shape)]):
-            raise DataError(
-                f"{path} does not begin as an IDX file of {len(shape)}-dimensional unsigned bytes; get it again"
-            )
+            raise DataError(f"{path} does not begin as an IDX file of {len(shape)}-dimensional unsigned bytes; get it again")
         declared = struct.unpack(f">{len(shape)}I", stream.read(4 * len(shape)))
         if declared != shape:
             raise DataError(f"{path} declares the shape {declared}; it must be {shape}")
@@ -163,8 +158,7 @@ def _read_mnist(source: Path, shapes: Shapes) -> Arrays:
         if found:
             return {array: read_idx(found[array], shape) for array, shape in shapes.items()}
     raise DataError(
-        f"{source} does not hold mnist: there is no mnist.npz, no MNIST/raw and no {IDX_FILES['x_train']}[.gz]; "
-        "give another folder"
+        f"{source} does not hold mnist: there is no mnist.npz, no MNIST/raw and no {IDX_FILES['x_train']}[.gz]; give another folder"
     )
 
 
@@ -234,8 +228,10 @@ class _ArraysOnly(pickle.Unpickler):
     """Loads containers, text, numbers and NumPy arrays, and nothing that could act."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
-            return getattr(np, name)
+        if (module, name) == ("numpy", "ndarray"):
+            return np.ndarray
+        if (module, name) == ("numpy", "dtype"):  # old pickles hold numbers where NumPy now wants truth values
+            return lambda code, align, copy: np.dtype(code, align=bool(align), copy=bool(copy))
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return np.empty(0).__reduce__()[0]  # its public way out of a private module
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
