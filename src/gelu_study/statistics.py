@@ -187,8 +187,7 @@ def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> tuple[
 
     With one value, or none, the bounds are NaN. Where BCa is not defined (infinite values, or none of the values counts
     when left out) the percentile bootstrap is used. Raises `ConfigurationError` for NaN. Coverage falls short of
-    nominal: for 95 %, normal values give about 94 % at n = 5 (the interval is then the range of the data) and 92 % at n
-    = 20.
+    nominal: simulated at 95 % it is 75 % at n = 3, where it is the range of the data, and 93 to 94 % at n = 5 to 20.
     """
     x = np.asarray(values, dtype=np.float64)
     if np.isnan(x).any():
@@ -278,9 +277,7 @@ def choose_learning_rates(table: pd.DataFrame) -> pd.DataFrame:
         if not common or sum(found != common for found in seeds.values()) > 1:
             continue
         cell = cell[cell["seed"].isin(common)]
-        medians = {
-            rate: _median(_losses(cell[cell["learning_rate"] == rate], "best_validation_loss")) for rate in rates
-        }
+        medians = {rate: _median(_losses(cell[cell["learning_rate"] == rate], "best_validation_loss")) for rate in rates}
         rate = min(rates, key=lambda candidate: medians[candidate])
         if math.isinf(medians[rate]):
             continue
@@ -353,9 +350,7 @@ def comparisons(
                     "keep_probability": keep,
                     "rival": rival,
                     "metric": metric,
-                    **dict(
-                        zip(("measured", "low", "high"), np.exp((result.median, result.low, result.high)), strict=True)
-                    ),
+                    **dict(zip(("measured", "low", "high"), np.exp((result.median, result.low, result.high)), strict=True)),
                     **{name: getattr(result, name) for name in _SHOWN},
                 }
             )
@@ -392,9 +387,7 @@ def verdicts(
     frame.insert(3, "published", ratios)
     rows = frame.to_dict("records")
     for row in rows:
-        row["verdict"] = verdict(
-            *(row[name] for name in ("n", "p_value", "p_equivalent", "shift", "median_difference"))
-        )
+        row["verdict"] = verdict(*(row[name] for name in ("n", "p_value", "p_equivalent", "shift", "median_difference")))
     overall = {
         "claim": claim.name,
         "comparison": ALL,
