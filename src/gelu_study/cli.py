@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gelu_study import paths
-from gelu_study.errors import ConfigurationError, DataError, StudyError
+from gelu_study.errors import ConfigurationError, DamagedRecordWarning, DataError, StudyError
 
 
 def seeds(text: str) -> list[int]:
@@ -109,9 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--experiment", metavar="NAME", help="only runs of this experiment")
 
-    bench = command(
-        "bench", "Measure training speed on this machine against two plain loops and its matrix rate.", "device", "data-root"
-    )
+    bench = command("bench", "Measure training speed on this machine against two plain loops and its matrix rate.", "device")
     bench.add_argument("--seconds", type=float, default=3.0, metavar="S", help="seconds for each measurement")
     bench.add_argument("--format", choices=("text", "json"), default="text", help="how to print it")
 
@@ -135,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     book.add_argument(
         "--repository",
         metavar="URL",
-        help="the repository's address, for the book's buttons (default: REPOSITORY, or GitHub's own variables; without one there are no buttons)",
+        help="the repository's address, for the book's buttons (default: REPOSITORY, or GitHub's own variables; none, no buttons)",
     )
 
     quick = command(
@@ -185,9 +183,11 @@ _OPTIONS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = _parser().parse_args(arguments)
-    warnings.showwarning = lambda message, *_, **__: print(f"gelu-study: warning: {message}", file=sys.stderr)
     try:
-        return _COMMANDS[options.command](options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", DamagedRecordWarning)
+            warnings.showwarning = lambda message, *_, **__: print(f"gelu-study: warning: {message}", file=sys.stderr)
+            return _COMMANDS[options.command](options)
     except StudyError as error:
         print(f"gelu-study: {error}", file=sys.stderr)
         return 2
@@ -230,9 +230,7 @@ def _run(options: argparse.Namespace) -> int:
         data_root=options.data_root,
     )
     diverged = sum(record.status == "diverged" for record in result.records)
-    print(
-        f"{options.experiment} at scale {options.scale}: {len(result.records)} runs in {options.ledger}, {diverged} of them diverged"
-    )
+    print(f"{options.experiment} at scale {options.scale}: {len(result.records)} runs in {options.ledger}, {diverged} diverged")
     if result.choice_pending:
         print("validation could not choose a learning rate for every activation, so the runs with more seeds were left out")
     return 0
@@ -282,7 +280,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     from gelu_study import bench
 
-    result = bench.measure(options.device, options.seconds, options.data_root)
+    result = bench.measure(options.device, options.seconds)
     print(json.dumps(result, indent=1) if options.format == "json" else bench.report(result))
     return 0
 
@@ -315,7 +313,7 @@ def _quick(options: argparse.Namespace) -> int:
             dataset = "digits"
             print(f"gelu-study: {error}\n", file=sys.stderr)
             print(
-                "MNIST could not be had, so this quick run trains on `digits` instead: 1,797 handwritten digits of 8 x 8 pixels that\n"
+                "MNIST could not be had, so this quick run trains on `digits`: 1,797 handwritten digits of 8 x 8 pixels that\n"
                 "ship with scikit-learn. It shows that everything works; its numbers say nothing about the paper's claim.",
                 file=sys.stderr,
             )

@@ -19,3 +19,7 @@ class LedgerError(StudyError):
 
 class NotebookError(StudyError):
     """A notebook that refused its parameters or failed while running."""
+
+
+class DamagedRecordWarning(UserWarning):
+    """A file of the ledger could not be read as the record that its name promises; the message names it and says why."""

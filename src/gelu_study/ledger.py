@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from gelu_study.errors import LedgerError
+from gelu_study.errors import DamagedRecordWarning, LedgerError
 from gelu_study.runs import RunConfig, RunRecord
 
 _CONFIG_COLUMNS = ("experiment", "dataset", "activation", "seed", "learning_rate", "keep_probability", "epochs")
@@ -51,10 +51,6 @@ COLUMNS = (
     *_MORE_CONFIG,
     *_ENVIRONMENT_COLUMNS,
 )
-
-
-class DamagedRecordWarning(UserWarning):
-    """A file of the ledger could not be read as the record that its name promises; the message names it and says why."""
 
 
 class Ledger:

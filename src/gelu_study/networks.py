@@ -1,13 +1,13 @@
 """Stacks of networks that train together in batched matrix products.
 
-A stack holds N networks of equal shape; everything else may differ from network to network. Forward and backward pass are written out
-over buffers that are allocated once, because at width 128 a training step is as much memory traffic as arithmetic.
+A stack holds N networks of equal shape; everything else may differ from network to network. Forward and backward pass are written
+out over buffers that are allocated once, because at width 128 a training step is as much memory traffic as arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ def runs_of_equal(values: Sequence[object]) -> Iterator[tuple[object, int, int]]
 
 
 class PerceptronStack:
-    """N fully connected classifiers: linear layers with an activation and inverted dropout after each hidden one, softmax at the end.
+    """N fully connected classifiers: linear layers, an activation and inverted dropout after each hidden one, softmax at the end.
 
     Args:
         widths: inputs, hidden widths, classes.
@@ -56,7 +56,7 @@ class PerceptronStack:
         self._batch_size = batch_size
         self._activation_slices = [(str(name), i, j) for name, i, j in runs_of_equal(activation_names)]
         self._hidden = list(widths[1:-1])
-        shapes = list(zip(widths[:-1], widths[1:], strict=True))
+        shapes = list(pairwise(widths))
         drawn = {seed: unit_norm_weights(shapes, seed) for seed in set(seeds)}
         self.weights = [torch.stack([drawn[seed][layer] for seed in seeds]).to(device) for layer in range(len(shapes))]
         self.biases = [torch.zeros(self.size, 1, out, device=device) for _, out in shapes]

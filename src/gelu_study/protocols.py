@@ -1,7 +1,7 @@
 """The paper's experiments as plain data: a protocol and a scale give a list of runs.
 
-Scales: `smoke` (seconds, on digits; never shown as a result), `quick` (minutes on a laptop), `paper` (the paper's protocol), `powered`
-(the paper's protocol with more seeds where validation chose the learning rate).
+Scales: `smoke` (seconds, on digits; never shown as a result), `quick` (minutes on a laptop), `paper` (the paper's protocol),
+`powered` (the paper's protocol with more seeds where validation chose the learning rate).
 """
 
 from __future__ import annotations
@@ -40,19 +40,17 @@ class Grid:
 
 
 _PAPER = Grid("mnist", 55_000, 5_000, (128,) * 8, 50, PAPER_SEEDS)
-_DIGITS = {"dataset": "digits", "train_examples": 1_152, "validation_examples": 285}
+_DIGITS = ("digits", 1_152, 285)
 _GRIDS: dict[str, dict[str, Grid]] = {
     "mnist-classifier": {
-        "smoke": Grid(**_DIGITS, hidden=(32,) * 8, epochs=2, seeds=(0, 1), learning_rates=(1e-3,), batch_size=64),
+        "smoke": Grid(*_DIGITS, (32,) * 8, 2, (0, 1), learning_rates=(1e-3,), batch_size=64),
         "quick": Grid("mnist", 55_000, 5_000, (128,) * 8, 5, (0, 1, 2)),
         "paper": _PAPER,
         "powered": _PAPER,
     }
 }
 # How a scale changes where its data set is asked to be another one
-_ON_DIGITS: dict[str, dict[str, Grid]] = {
-    "mnist-classifier": {"quick": Grid(**_DIGITS, hidden=(128,) * 8, epochs=50, seeds=(0, 1, 2))}
-}
+_ON_DIGITS: dict[str, dict[str, Grid]] = {"mnist-classifier": {"quick": Grid(*_DIGITS, (128,) * 8, 50, (0, 1, 2))}}
 
 EXPERIMENTS = tuple(_GRIDS)
 

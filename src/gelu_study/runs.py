@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from gelu_study import activations
@@ -125,7 +126,7 @@ class RunRecord:
 
     `curves` holds lists, three values an epoch for `train_loss` (means over the thirds), `train_loss_smoothed` (exponential
     smoothing with 0.995 a minibatch, as figure 2 plots it), `validation_loss` and `validation_error`; one an epoch for
-    `train_loss_epoch`, `test_loss` and `test_error`. `final` and `best` (the epoch end of least validation loss) hold single values.
+    `train_loss_epoch`, `test_loss` and `test_error`. `final` and `best` (the epoch end of least validation loss) hold a value each.
     A diverged run says at which step and epoch in `diverged`; its curves end before, and `final` and `best` are empty.
     """
 
@@ -189,18 +190,19 @@ class RunRecord:
         for name, table in (("curves", self.curves), ("final", self.final), ("best", self.best)):
             if not isinstance(table, dict):
                 raise LedgerError(f"{name} is not an object")
-            values = [value for entry in table.values() for value in (entry if name == "curves" else [entry])]
-            if not all(type(value) in (int, float) for value in values):
-                raise LedgerError(f"{name} holds something other than numbers")
+        if not all(isinstance(curve, list) for curve in self.curves.values()):
+            raise LedgerError("a curve is not a list")
+        values = [*chain.from_iterable(self.curves.values()), *self.final.values(), *self.best.values()]
+        if not all(type(value) in (int, float) for value in values):
+            raise LedgerError("curves, final or best hold something other than numbers")
         if self.status == "finished":
-            expected = {
-                "curves": (self.curves, CURVES),
-                "final": (self.final, FINAL),
-                "best": (self.best, BEST),
-            }
-            for name, (table, known) in expected.items():
-                if set(table) != set(known):
-                    raise LedgerError(f"{name} has {sorted(table)}; expected {sorted(known)}")
+            for name, found, expected in (
+                ("curves", set(self.curves), set(CURVES)),
+                ("final", set(self.final), set(FINAL)),
+                ("best", set(self.best), set(BEST)),
+            ):
+                if found != expected:
+                    raise LedgerError(f"{name} has {sorted(found)}; expected {sorted(expected)}")
             for name, per_epoch in CURVES.items():
                 if len(self.curves[name]) != per_epoch * self.config.epochs:
                     raise LedgerError(f"{name} has {len(self.curves[name])} values for {self.config.epochs} epochs")

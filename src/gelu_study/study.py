@@ -14,7 +14,6 @@ from gelu_study import paths, protocols, statistics, sweep
 from gelu_study.ledger import Ledger, table
 from gelu_study.runs import RunConfig, RunRecord
 
-
 T = TypeVar("T")
 
 
@@ -57,7 +56,7 @@ def run(
     ledger: str | os.PathLike[str] | None = None,
     data_root: Path | None = None,
 ) -> Study:
-    """Resolve the plan (see `protocols.plan`; an empty list means the scale's own), train what is missing if `train`, read the records.
+    """Resolve the plan (see `protocols.plan`; an empty list is the scale's own), train what is missing if `train`, read records.
 
     Raises what `protocols.plan` and `sweep.complete` raise.
     """

@@ -5,6 +5,7 @@ Nothing that was finished is trained twice: a sweep that was interrupted, even k
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -41,7 +42,7 @@ def stacks(configs: Sequence[RunConfig], size: int) -> list[list[RunConfig]]:
         group.sort(key=lambda c: (-c.keep_probability, -c.learning_rate, c.seed, c.activation))
         count = math.ceil(len(group) / size)
         bounds = [len(group) * part // count for part in range(count + 1)]
-        result += [group[i:j] for i, j in zip(bounds, bounds[1:], strict=False)]
+        result += [group[i:j] for i, j in itertools.pairwise(bounds)]
     return result
 
 
@@ -99,8 +100,8 @@ def complete(
 ) -> list[RunRecord]:
     """Train what the ledger lacks of these runs and return the records of all of them, in their order.
 
-    Raises `ConfigurationError` for a device that is not there, `DataError` when data are missing, `LedgerError` when a record cannot
-    be written. Records of the stacks that ended before stay in the ledger.
+    Raises `ConfigurationError` for a device that is not there, `DataError` when data are missing, `LedgerError` when a record
+    cannot be written. Records of the stacks that ended before stay in the ledger.
     """
     todo = missing(configs, ledger)
     if todo:
@@ -111,7 +112,7 @@ def complete(
         reporter = Reporter(len(todo), sum(config.steps_per_epoch * config.epochs for config in todo), stream)
         try:
             for stack in planned:
-                advance = _per_network(reporter, len(stack))
+                advance = per_network(reporter, len(stack))
                 for record in training.train(stack, loaded[stack[0].dataset], where, advance):
                     ledger.write(record)
                 reporter.finish_runs(len(stack))
@@ -121,5 +122,5 @@ def complete(
     return [record for record in records if record is not None]
 
 
-def _per_network(reporter: Reporter, networks: int) -> training.Progress:
+def per_network(reporter: Reporter, networks: int) -> training.Progress:
     return lambda steps: reporter.advance(steps * networks)

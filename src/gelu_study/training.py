@@ -31,7 +31,7 @@ from gelu_study.random_streams import minibatch_order
 from gelu_study.runs import RunConfig, RunRecord
 
 CLEAN_EVERY = 11
-"""With dropout, the loss without it is measured on every 11th minibatch (429 = 3 x 11 x 13): one more pass each would cost a third."""
+"""With dropout, the loss without it is measured on every 11th minibatch (429 = 3 x 11 x 13): a pass on each would cost a third."""
 SMOOTHING = 0.995
 """Of the training loss in figure 2, a minibatch."""
 LOGS_PER_EPOCH = 3
@@ -43,7 +43,10 @@ Progress = Callable[[int], None]
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device for "auto" (CUDA, else MPS, else CPU), "cpu", "cuda", "cuda:1", "mps". Raises `ConfigurationError` when it is not there."""
+    """The device for "auto" (CUDA, else MPS, else CPU), "cpu", "cuda", "cuda:1", "mps".
+
+    Raises `ConfigurationError` when it is not there.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -75,7 +78,7 @@ class Examples:
         """The first `train` official training examples train, the last `validation` validate, the official test set tests."""
         if train + validation > len(dataset.x_train):
             raise ConfigurationError(
-                f"{train} training and {validation} validation examples were asked for, and {dataset.name} has {len(dataset.x_train)}"
+                f"{train} training and {validation} validation examples asked for, and {dataset.name} has {len(dataset.x_train)}"
             )
 
         def tensors(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -185,23 +188,25 @@ class _Log:
         news = bad.any(0) & (self.diverged_at < 0)
         self.diverged_at[news] = steps[bad.argmax(0)[news]]
 
-    def add_minibatches(self, trained: np.ndarray, clean: np.ndarray, every: np.ndarray, step: int) -> None:
+    def add_minibatches(self, trained: np.ndarray, clean: np.ndarray, dropout: np.ndarray, apart: int, step: int) -> None:
         """Append mean and smoothed training loss of a third, dropout off.
 
-        `trained` holds the losses that were differentiated, [steps, runs]; `clean` those with dropout off, of the steps where they
-        were measured; `every` [runs] says how many steps apart: 1 for a run without dropout, whose two losses are one.
+        `trained` holds the losses that were differentiated, [steps, runs]: what runs without dropout need. `clean` holds the losses
+        with dropout off, measured `apart` steps apart: what the others, marked in `dropout` [runs], need.
         """
         means, ends = [], []
-        for losses, begin, apart in ((trained, self._smoothed[0], 1), (clean, self._smoothed[1], every.max())):
-            weight = SMOOTHING**apart
+        for losses, begin, weight in (
+            (clean, self._smoothed[0], SMOOTHING**apart),
+            (trained, self._smoothed[1], SMOOTHING),
+        ):
             smoothed = losses[0] if begin is None else begin
             for loss in losses[int(begin is None) :]:
                 smoothed = weight * smoothed + (1 - weight) * loss
             means.append(losses.mean(0))
             ends.append(smoothed)
         self._smoothed = (ends[0], ends[1])
-        self.add("train_loss", np.where(every == 1, *means), step)
-        self.add("train_loss_smoothed", np.where(every == 1, *ends), step)
+        self.add("train_loss", np.where(dropout, *means), step)
+        self.add("train_loss_smoothed", np.where(dropout, *ends), step)
 
 
 def train(
@@ -219,7 +224,7 @@ def train(
     trainer = StackTrainer(configs, examples, device)
     runs, per_epoch = len(configs), trainer.steps_per_epoch
     apart = CLEAN_EVERY if per_epoch >= LOGS_PER_EPOCH * CLEAN_EVERY else 1
-    every = np.array([1 if config.keep_probability == 1 else apart for config in trainer.configs])
+    dropout = np.array([config.keep_probability < 1 for config in trainer.configs])
     marks = [per_epoch * (third + 1) // LOGS_PER_EPOCH for third in range(LOGS_PER_EPOCH)]
     trained = torch.zeros(per_epoch, runs, device=device)
     clean = torch.zeros(-(-per_epoch // apart), runs, device=device)
@@ -237,12 +242,12 @@ def train(
                 done = epoch * per_epoch + mark
                 log.mark(_numpy(trained[begin:mark]), done - (mark - begin) + 1, done)
                 third_clean = _numpy(clean[-(-begin // apart) : -(-mark // apart)])
-                log.add_minibatches(_numpy(trained[begin:mark]), third_clean, every, done)
+                log.add_minibatches(_numpy(trained[begin:mark]), third_clean, dropout, apart, done)
                 for name, values in zip(("loss", "error"), trainer.network.evaluate(*examples.validation), strict=True):
                     log.add(f"validation_{name}", _numpy(values), done)
                 progress(mark - begin)
                 begin = mark
-            log.add("train_loss_epoch", np.where(every == 1, _numpy(trained).mean(0), _numpy(clean).mean(0)), done)
+            log.add("train_loss_epoch", np.where(dropout, _numpy(clean).mean(0), _numpy(trained).mean(0)), done)
             for name, values in zip(("loss", "error"), trainer.network.evaluate(*examples.test), strict=True):
                 log.add(f"test_{name}", _numpy(values), done)
             if (log.diverged_at >= 0).all():
@@ -262,7 +267,7 @@ def train(
             index,
             [values[index] for values in full],
             per_epoch,
-            {**environment, "train_loss_every": int(every[index])},
+            {**environment, "train_loss_every": apart if dropout[index] else 1},
         )
         for index, config in enumerate(trainer.configs)
     }

@@ -1,0 +1,113 @@
+"""Trains a sample of the ledger again and compares.
+
+The same run on the same machine with the same number of threads usually gives the same bits. Elsewhere sums are rounded in another
+order, and training amplifies that: the first epoch still agrees closely, the end only as well as two nearby trajectories do. So two
+tolerances are stated, one for each.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gelu_study import datasets, sweep, training
+from gelu_study.errors import LedgerError
+from gelu_study.ledger import Ledger
+from gelu_study.runs import ENGINE, RunRecord
+
+EARLY_TOLERANCE = 0.02
+"""Greatest relative difference of the first epoch's validation losses and mean training loss."""
+FINAL_LOSS_TOLERANCE = 0.25
+"""Greatest absolute difference, in nats, of the natural logarithms of the final validation losses."""
+FINAL_ERROR_TOLERANCE = 1.0
+"""Greatest difference of the final validation errors, in percentage points."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run's record against the same run trained again."""
+
+    label: str
+    identical: bool  # all curves and final values, to the last digit
+    early: float  # relative
+    final_loss: float  # of the logarithms
+    final_error: float  # percentage points
+    agrees: bool
+
+    def __str__(self) -> str:
+        verdict = "identical" if self.identical else "agrees" if self.agrees else "DIFFERS"
+        return (
+            f"{verdict:<10} {self.label}: first epoch {self.early:.1e} (allowed {EARLY_TOLERANCE:g}), "
+            f"ln of final loss {self.final_loss:.1e} ({FINAL_LOSS_TOLERANCE:g}), "
+            f"error {self.final_error:.2f} points ({FINAL_ERROR_TOLERANCE:g})"
+        )
+
+
+def compare(record: RunRecord, again: RunRecord) -> Comparison:
+    """Hold a record against the same run trained again. Two diverged runs agree where they diverged in the same epoch."""
+    config = record.config
+    label = f"{config.key[:12]} {config.activation}, learning rate {config.learning_rate:g}, "
+    label += f"keep {config.keep_probability:g}, seed {config.seed}"
+    identical = (record.status, record.diverged, record.curves, record.final, record.best) == (
+        again.status,
+        again.diverged,
+        again.curves,
+        again.final,
+        again.best,
+    )
+    if record.status != again.status or record.status == "diverged":
+        same = record.status == again.status and (record.diverged or {}).get("epoch") == (again.diverged or {}).get("epoch")
+        return Comparison(label, identical, 0.0 if same else math.inf, 0.0, 0.0, same)
+    per_epoch = len(record.curves["validation_loss"]) // config.epochs
+
+    def first_epoch(of: RunRecord) -> np.ndarray:
+        return np.array([*of.curves["validation_loss"][:per_epoch], of.curves["train_loss_epoch"][0]])
+
+    early = float(np.max(np.abs(first_epoch(record) / first_epoch(again) - 1)))
+    final_loss = abs(math.log(record.final["validation_loss"] / again.final["validation_loss"]))
+    final_error = abs(record.final["validation_error"] - again.final["validation_error"])
+    agrees = early <= EARLY_TOLERANCE and final_loss <= FINAL_LOSS_TOLERANCE and final_error <= FINAL_ERROR_TOLERANCE
+    return Comparison(label, identical, early, final_loss, final_error, agrees)
+
+
+def verify(
+    ledger: str | os.PathLike[str],
+    *,
+    sample: int = 3,
+    sample_seed: int | None = None,
+    experiment: str | None = None,
+    device: str = "auto",
+    data_root: Path | None = None,
+) -> Sequence[Comparison]:
+    """Train `sample` records of the ledger again, drawn at random, and compare them. Writes nothing.
+
+    Raises `LedgerError` when there is no record of this engine, and what `sweep.complete` raises.
+    """
+    where = training.resolve_device(device)
+    records = [
+        record
+        for record in Ledger(ledger).read()
+        if record.config.engine == ENGINE and experiment in (None, record.config.experiment)
+    ]
+    if not records:
+        raise LedgerError(f"{ledger} holds no record of engine {ENGINE}{f' and {experiment}' if experiment else ''} to verify")
+    drawn = random.Random(sample_seed).sample(records, min(sample, len(records)))
+    by_key = {record.config.key: record for record in drawn}
+    planned = sweep.stacks([record.config for record in drawn], sweep.CPU_STACK)
+    reporter = sweep.Reporter(len(drawn), sum(r.config.steps_per_epoch * r.config.epochs for r in drawn))
+    rows = []
+    try:
+        for stack in planned:
+            data = datasets.load(stack[0].dataset, data_root)
+            for again in training.train(stack, data, where, sweep.per_network(reporter, len(stack))):
+                rows.append(compare(by_key[again.config.key], again))
+            reporter.finish_runs(len(stack))
+    finally:
+        reporter.close()
+    return rows

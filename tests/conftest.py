@@ -1,0 +1,46 @@
+"""Fixtures for what a machine may lack: a test that needs it is skipped with a reason, or fails where GELU_STUDY_REQUIRE names it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gelu_study import datasets, protocols
+from gelu_study.datasets import Dataset
+from gelu_study.runs import RunConfig
+
+
+def lacking(what: str, reason: str) -> None:
+    """Skip the test for want of `what`, or fail where it is required (by `.ci/run`, for instance)."""
+    if what in os.environ.get("GELU_STUDY_REQUIRE", "").split(","):
+        pytest.fail(f"{what} is required by GELU_STUDY_REQUIRE: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def mnist() -> Dataset:
+    if not datasets.available("mnist"):
+        lacking("data", "needs MNIST: run `make data`, or `make test DATA=folder`")
+    return datasets.load("mnist")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        lacking("chromium", "needs Chromium on the PATH (Debian's package `chromium`)")
+    return Path(str(found))
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    return datasets.load("digits")
+
+
+@pytest.fixture
+def smoke() -> list[RunConfig]:
+    """Runs of the smoke scale: three activations, with and without dropout, two seeds."""
+    return protocols.plan("mnist-classifier", "smoke")

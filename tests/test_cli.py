@@ -1,0 +1,139 @@
+"""The command line as a person uses it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from gelu_study import cli, datasets, training
+from gelu_study.ledger import Ledger
+
+SMOKE = ["run", "mnist-classifier", "--scale", "smoke", "--device", "cpu"]
+
+
+def run(capsys, *arguments):
+    status = cli.main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ledger")
+    assert cli.main([*SMOKE, "--ledger", str(folder)]) == 0
+    return folder
+
+
+def test_records_as_csv(capsys, trained):
+    status, out, _ = run(capsys, "records", "--ledger", trained)
+    rows = list(csv.DictReader(io.StringIO(out)))
+    expected = "key experiment dataset activation seed learning_rate keep_probability epochs status train_loss validation_loss "
+    expected += "validation_error test_loss test_error device precision"
+    assert status == 0 and len(rows) == 12 and set(expected.split()) <= set(rows[0])
+    record = Ledger(trained).get(rows[0]["key"])
+    assert float(rows[0]["test_error"]) == record.final["test_error"]
+    assert rows[0]["dataset"] == "digits" and rows[0]["device"] == "cpu"
+
+
+def test_records_as_json_and_filtered(capsys, trained):
+    assert len(json.loads(run(capsys, "records", "--ledger", trained, "--format", "json")[1])) == 12
+    assert json.loads(run(capsys, "records", "--ledger", trained, "--format", "json", "--experiment", "other")[1]) == []
+
+
+def test_status(capsys, trained):
+    _, out, _ = run(capsys, "status", "--ledger", trained)
+    assert re.search(r"mnist-classifier +smoke +12 +12 +0 +0", out) and re.search(r"paper +90 +0 +0 +90", out)
+    rows = json.loads(run(capsys, "status", "--ledger", trained, "--format", "json")[1])
+    assert {row["scale"]: row["missing"] for row in rows}["smoke"] == 0
+
+
+def test_run_says_what_there_is(capsys, trained):
+    status, out, err = run(capsys, *SMOKE, "--ledger", trained)
+    assert status == 0 and "12 runs" in out and "runs," not in err  # nothing was left to train
+
+
+def test_verify_agrees_and_differs(capsys, trained, tmp_path):
+    before = {path: path.read_bytes() for path in trained.glob("*/*.json")}
+    status, out, _ = run(capsys, "verify", "--ledger", trained, "--sample", 3, "--sample-seed", 1, "--device", "cpu")
+    assert status == 0 and len(out.splitlines()) == 3 and "DIFFERS" not in out
+    assert {path: path.read_bytes() for path in trained.glob("*/*.json")} == before
+    record = Ledger(trained).read()[0]
+    book = Ledger(tmp_path / "forged")
+    path = book.write(record)
+    first = record.curves["validation_loss"][0]
+    path.write_text(path.read_text().replace(f"{first!r}", f"{first * 1.1!r}"))
+    status, out, _ = run(capsys, "verify", "--ledger", book.folder, "--device", "cpu")
+    assert status == 1 and out.startswith("DIFFERS")
+
+
+def test_verify_of_nothing(capsys, tmp_path):
+    status, _, err = run(capsys, "verify", "--ledger", tmp_path)
+    assert status == 2 and "holds no record of engine" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "mnist-classifer"], "unknown experiment 'mnist-classifer'; known are mnist-classifier"),
+        ([*SMOKE[:3], "huge"], "unknown scale 'huge'"),
+        ([*SMOKE, "--activations", "gelu,swish"], "unknown activation 'swish'; known are"),
+        ([*SMOKE, "--learning-rates", "-1"], "learning_rate is -1"),
+        ([*SMOKE, "--keep-probabilities", "1.5"], r"keep_probability is 1.5; it must lie in \(0, 1\]"),
+        (["run", "mnist-classifier", "--device", "cuda:97"], "CUDA devices; use cpu or auto"),
+        (["data", "imagenet"], "unknown data set imagenet; known are mnist"),
+        (["data", "digits", "mnist", "--from", "no-such-folder"], "no-such-folder"),
+        (["notebook", "no-such-notebook"], "no-such-notebook"),
+    ],
+)
+def test_errors_speak_and_nothing_is_loaded(capsys, monkeypatch, tmp_path, arguments, message):
+    monkeypatch.setattr(datasets, "load", lambda *_: pytest.fail("data were loaded"))
+    extra = ["--ledger", tmp_path / "runs"] if arguments[0] == "run" else []
+    extra += ["--data-root", tmp_path / "raw"] if arguments[0] == "data" else []
+    status, _, err = run(capsys, *arguments, *extra)
+    assert status == 2 and re.search(message, err) and err.startswith("gelu-study: ") and "Traceback" not in err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["train"], [*SMOKE, "--seeds", "4-0"], [*SMOKE, "--seeds", "a"], [*SMOKE, "--stack", "0"], ["records", "--format", "xml"],
+     [*SMOKE, "--learning-rates", "fast"], ["verify", "--sample", "-1"], ["notebook", "x", "-p", "scale"]],
+)  # fmt: skip
+def test_malformed_options_exit_with_usage(capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2 and "usage: gelu-study" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["", "data", "run", "status", "records", "verify", "bench", "notebook", "book", "quick"])
+def test_help_names_units_and_defaults(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*command.split(), "--help"])
+    out = capsys.readouterr().out
+    assert stop.value.code == 0 and ("default" in out or command in ("", "notebook"))
+
+
+def test_seed_lists():
+    assert cli.seeds("0-3,7, 9") == [0, 1, 2, 3, 7, 9] and cli.seeds("0 1") == [0, 1]
+
+
+def test_interrupted(capsys, monkeypatch, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "train", interrupt)
+    status, _, err = run(capsys, *SMOKE, "--ledger", tmp_path)
+    assert status == 130 and "goes on from there" in err
+
+
+def test_damage_is_said_in_one_line(capsys, trained, tmp_path):
+    record = Ledger(trained).read()[0]
+    book = Ledger(tmp_path)
+    book.write(record).write_text("{")
+    status, out, err = run(capsys, "records", "--ledger", tmp_path)
+    assert status == 0 and len(out.splitlines()) == 1
+    assert len(err.splitlines()) == 1 and err.startswith("gelu-study: warning: ") and "is damaged" in err

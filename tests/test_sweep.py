@@ -1,0 +1,192 @@
+"""Sweeps: only what is missing, and an interruption that loses and repeats nothing."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gelu_study import protocols, study, sweep, training
+from gelu_study.errors import ConfigurationError
+from gelu_study.ledger import Ledger
+
+
+def results(records):
+    return [(r.config.key, r.status, r.curves, r.final, r.best) for r in records]
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The keys of every run that is trained, in order."""
+    keys: list[str] = []
+    train = training.train
+
+    def counting(configs, *arguments):
+        records = train(configs, *arguments)
+        keys.extend(config.key for config in configs)
+        return records
+
+    monkeypatch.setattr(training, "train", counting)
+    return keys
+
+
+def test_only_what_is_missing_is_trained(tmp_path, smoke, counted):
+    book = Ledger(tmp_path)
+    first = sweep.complete(smoke[:4], book, device="cpu", stream=io.StringIO())
+    assert sorted(counted) == sorted(config.key for config in smoke[:4])
+    every = sweep.complete(smoke, book, device="cpu", stream=io.StringIO())
+    assert sorted(counted) == sorted(config.key for config in smoke)
+    assert [record.config for record in every] == smoke
+    assert every[:4] == first
+    sweep.complete(smoke, book, device="cpu", stream=io.StringIO())
+    assert len(counted) == len(smoke)
+
+
+def test_an_interrupted_sweep_ends_like_an_uninterrupted_one(tmp_path, smoke, counted, monkeypatch):
+    whole = sweep.complete(smoke, Ledger(tmp_path / "whole"), device="cpu", stack_size=4, stream=io.StringIO())
+    counted.clear()
+    counting, calls = training.train, 0
+
+    def interrupted(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return counting(*arguments)
+
+    monkeypatch.setattr(training, "train", interrupted)
+    book = Ledger(tmp_path / "broken")
+    with pytest.raises(KeyboardInterrupt):
+        sweep.complete(smoke, book, device="cpu", stack_size=4, stream=io.StringIO())
+    assert len(book.read()) == 4
+    again = sweep.complete(smoke, book, device="cpu", stack_size=4, stream=io.StringIO())
+    assert sorted(counted) == sorted(config.key for config in smoke)  # nothing twice
+    assert results(again) == results(whole)
+
+
+def test_killed_in_the_middle_and_started_again(tmp_path, smoke):
+    """`kill -9` of a real process: finished runs stay, the rest follows, no other file is left."""
+    command = [
+        sys.executable,
+        "-m",
+        "gelu_study",
+        "run",
+        "mnist-classifier",
+        "--scale",
+        "smoke",
+        "--seeds",
+        "0-19",
+        "--device",
+        "cpu",
+    ]
+    command += ["--stack", "6", "--ledger", str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("*/*.json"))) < 6 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None, "it ended before it could be killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*.json")}
+    assert 6 <= len(before) < 120
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert f"{120 - len(before)}/{120 - len(before)} runs" in done.stderr
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*.json")}
+    assert len(after) == 120 and all(after[path] == stamp for path, stamp in before.items())
+    assert len(Ledger(tmp_path).read()) == 120
+
+
+def test_stacks_hold_everything_once_and_evenly():
+    plan = protocols.plan("mnist-classifier", "paper")
+    smoke = protocols.plan("mnist-classifier", "smoke")
+    groups = sweep.stacks([*plan, *smoke], 16)
+    assert sorted(c.key for group in groups for c in group) == sorted(c.key for c in [*plan, *smoke])
+    assert all(len({training.stack_shape(c) for c in group}) == 1 for group in groups)
+    assert {len(group) for group in groups} == {15, 12}
+    with pytest.raises(ConfigurationError, match="at least one"):
+        sweep.stacks(plan, 0)
+
+
+def test_plain_lines_where_the_output_is_no_terminal(tmp_path, smoke):
+    said = io.StringIO()
+    sweep.complete(smoke, Ledger(tmp_path), device="cpu", stack_size=6, stream=said)
+    lines = said.getvalue().splitlines()
+    assert len(lines) == 2 and lines[0].startswith("6/12 runs, ") and lines[1].startswith("12/12 runs, ")
+    assert "steps/s" in lines[0] and "left" in lines[0] and "\r" not in said.getvalue()
+
+
+def test_a_bar_on_a_terminal():
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    said = Terminal()
+    reporter = sweep.Reporter(3, 300, said)
+    reporter.advance(150)
+    reporter.finish_runs(2)
+    reporter.close()
+    assert "2/3 runs" in said.getvalue() and "50%" in said.getvalue()
+
+
+def test_a_missing_device_is_said_before_data_are_read(tmp_path, smoke, monkeypatch):
+    monkeypatch.setattr(sweep.datasets, "load", lambda *_: pytest.fail("data were read"))
+    with pytest.raises(ConfigurationError, match="CUDA"):
+        sweep.complete(smoke, Ledger(tmp_path), device="cuda:97")
+
+
+# --- plans ---
+
+
+def test_the_papers_plan_is_ninety_runs():
+    plan = protocols.plan("mnist-classifier", "paper")
+    assert len(plan) == len({config.key for config in plan}) == 3 * 3 * 2 * 5
+    first = plan[0]
+    assert (first.train_examples, first.validation_examples, first.hidden, first.epochs) == (55_000, 5_000, (128,) * 8, 50)
+    assert first.steps_per_epoch == 429
+    assert {config.activation for config in plan} == {"gelu_tanh", "relu", "elu"}
+
+
+def test_powered_adds_ninety_at_the_chosen_rates():
+    paper = protocols.plan("mnist-classifier", "paper")
+    chosen = {(name, keep): 1e-4 for name in ("gelu_tanh", "relu", "elu") for keep in (1.0, 0.5)}
+    powered = protocols.plan("mnist-classifier", "powered", chosen=chosen)
+    assert powered[:90] == paper and len(powered) == 180
+    assert {(c.learning_rate, c.seed) for c in powered[90:]} == {(1e-4, seed) for seed in range(5, 20)}
+    assert protocols.plan("mnist-classifier", "powered") == paper
+    with pytest.raises(ConfigurationError, match="no learning rate was chosen for gelu_tanh"):
+        protocols.plan("mnist-classifier", "powered", chosen={})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": "huge"}, "unknown scale 'huge'; known are smoke, quick, paper, powered"), ({"experiment": "x"}, "known are mnist-classifier"),
+        ({"seeds": []}, "seeds is empty"), ({"activations": ["gelu2"]}, "unknown activation"), ({"learning_rates": [0.0]}, "learning_rate is 0"),
+        ({"keep_probabilities": [2.0]}, "keep_probability is 2"), ({"dataset": "cifar10"}, "runs on mnist"), ({"seeds": [-1]}, "seed is -1"),
+    ],
+)  # fmt: skip
+def test_bad_plans_are_refused(options, message):
+    arguments = {"experiment": "mnist-classifier", "scale": "paper", **options}
+    with pytest.raises(ConfigurationError, match=message):
+        protocols.plan(arguments.pop("experiment"), arguments.pop("scale"), **arguments)
+
+
+def test_quick_on_digits_says_so_in_its_configuration():
+    assert {c.dataset for c in protocols.plan("mnist-classifier", "quick", dataset="digits")} == {"digits"}
+    assert {c.dataset for c in protocols.plan("mnist-classifier", "quick")} == {"mnist"}
+
+
+def test_a_study_reads_without_training(tmp_path, smoke):
+    found = study.run("mnist-classifier", "smoke", train=False, ledger=tmp_path)
+    assert found.missing == len(smoke) == len(found.planned) and found.records == () and found.table.empty
+    done = study.run("mnist-classifier", "smoke", seeds=[0], device="cpu", ledger=tmp_path)
+    assert done.missing == 0 and len(done.table) == len(smoke) // 2
+    rows = {row["scale"]: row for row in study.status(tmp_path)}
+    assert rows["smoke"]["done"] == len(smoke) // 2 and rows["smoke"]["missing"] == len(smoke) // 2
+    assert rows["powered"]["note"]
