@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import matplotlib as mpl
 import pandas as pd
 from IPython.display import Markdown, display
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from gelu_study import activations, datasets, published, statistics
+from gelu_study import activations, datasets, figures, published, statistics
 from gelu_study.study import Study
 
 SOURCE = "gelu_study_source"
@@ -45,9 +45,8 @@ def text(markdown: str) -> None:
 def figure(drawn: Figure, name: str, alt: str, caption: str, keys: Iterable[str]) -> None:
     """Show a figure with its caption and a link to the records it is made from, whose keys are given. `alt` says what it shows."""
     buffer = io.BytesIO()
-    with plt.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
         drawn.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    plt.close(drawn)
     image = base64.b64encode(buffer.getvalue()).decode()
     body = (
         f'<div class="study-scroll"><img class="dark-light" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{image}"></div>'
@@ -277,10 +276,46 @@ def best_table(found: Study) -> None:
 
 def classifier_curves(found: Study) -> None:
     """Figure 2 again: our curves over the published ones."""
-    if not found.records:
-        text("There are no curves to show yet.")
+    if not found.chosen:
+        text("The curves are drawn at the learning rates that validation chooses, which it cannot do yet.")
         return
-    text("Figures to come.")
+    shown = statistics.at_choice(found.table, found.chosen)
+    figure(
+        figures.learning_curves(found.records, found.chosen),
+        "mnist-classifier-curves",
+        "Training and validation loss over the epochs for each activation, without dropout and with it, over the paper's curves",
+        figures.caption(shown, found.scale, "Learning curves over those of the paper's figure 2 (dotted).", bands=True),
+        shown["key"],
+    )
+
+
+def classifier_distributions(found: Study) -> None:
+    """Every run's final training loss."""
+    if not found.chosen:
+        return
+    shown = statistics.at_choice(found.table, found.chosen)
+    figure(
+        figures.distributions(found.table, "train_loss", found.chosen),
+        "mnist-classifier-runs",
+        "Training loss of the last epoch of every run for each activation, with medians and intervals",
+        figures.caption(shown, found.scale, "Every run at the chosen learning rates, by the loss that the claim is about."),
+        shown["key"],
+    )
+
+
+def classifier_intervals(found: Study) -> None:
+    """The comparisons of the claim as a forest plot."""
+    if not found.chosen:
+        return
+    shown = statistics.at_choice(found.table, found.chosen)
+    verdicts = statistics.verdicts(found.table, choice=found.chosen)
+    figure(
+        figures.intervals(verdicts),
+        "mnist-classifier-intervals",
+        "Ratio of GELU's training loss to each rival's, with 95 % intervals and the margin of 5 %",
+        figures.caption(shown, found.scale, "GELU's final training loss as a multiple of its rival's."),
+        shown["key"],
+    )
 
 
 def provenance(found: Study, repository: str = "") -> None:
@@ -292,7 +327,7 @@ def provenance(found: Study, repository: str = "") -> None:
         f"- **Runs:** {len(runs)} of {len(found.planned)} planned, {int((runs['status'] == 'diverged').sum())} of them diverged; "
         f"scale `{found.scale}`, {first.epochs} epochs, {runs['seed'].nunique()} seeds.",
         f"- **Data:** {first.dataset}, {first.train_examples:,} training and {first.validation_examples:,} validation examples, "
-        f"SHA-256 `{first.dataset_sha256[:16]}…` (in full on [the record's page](record.ipynb)).",
+        f"SHA-256 `{first.dataset_sha256[:16]}…` (in full on [the record's page](record.html)).",
         f"- **Device:** {_listed(runs['device_name'])} ({_listed(runs['device'])}); PyTorch {_listed(runs['torch'])}; {_listed(runs['precision'])}.",
         f"- **Date:** {dates(runs)}.",
         f"- **Code:** {revisions(runs, repository)}.",

@@ -1,6 +1,6 @@
 """Builds the book: executes every notebook against the ledger, never trains, and checks the pages that come out.
 
-The sources in `book/` and the executed notebooks are laid together in `book/_build/source`; Jupyter Book renders them without executing
+The sources in `book/` and the executed notebooks are laid together in a temporary folder; Jupyter Book renders them without executing
 anything; the site replaces the last one only when every check passed. It needs no data set and no network, and its pages load nothing
 from elsewhere.
 """
@@ -49,16 +49,16 @@ def build(
     if repository and not re.fullmatch(r"https?://[^\s/]+/\S+", repository):
         raise SiteError(f"REPOSITORY is {repository!r}; give its address, for instance https://example.org/owner/name")
     work = paths.BOOK / "_build"
-    stage = work / "source"
     try:
-        shutil.rmtree(stage, ignore_errors=True)
-        shutil.copytree(paths.BOOK, stage, ignore=shutil.ignore_patterns("_build", ".*"))
-        executed = _execute(stage, repository, ledger)
-        _write_records(stage / "extra" / "records", executed, Ledger(ledger or paths.LEDGER))
-        notebooks.copy_mathjax(stage / "extra" / "vendor" / "mathjax")
-        configuration = configure(yaml.safe_load((stage / "_config.yml").read_text(encoding="utf-8")), repository)
-        (stage / "_config.yml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
-        with tempfile.TemporaryDirectory(prefix="html-", dir=work) as name:
+        work.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="site-", dir=work) as name:
+            stage = Path(name) / "source"
+            shutil.copytree(paths.BOOK, stage, ignore=shutil.ignore_patterns("_build", ".*"))
+            executed = _execute(stage, repository, ledger)
+            _write_records(stage / "extra" / "records", executed, Ledger(ledger or paths.LEDGER))
+            notebooks.copy_mathjax(stage / "extra" / "vendor" / "mathjax")
+            configuration = configure(yaml.safe_load((stage / "_config.yml").read_text(encoding="utf-8")), repository)
+            (stage / "_config.yml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
             built = _render(stage, Path(name))
             problems = check(built, expected_pages(stage / "_toc.yml"))
             if problems:
@@ -105,7 +105,8 @@ def expected_pages(toc: Path) -> list[str]:
 def check(site: Path, expected: list[str]) -> list[str]:
     """What is wrong with a built site, a line each: absent pages, failed cells, dead links, references to other hosts."""
     problems = [f"{name}.html is missing" for name in expected if not (site / f"{name}.html").is_file()]
-    read = {path: _Page(path) for path in sorted(site.rglob("*.html")) if "vendor" not in path.relative_to(site).parts}
+    found = (path for path in sorted(site.rglob("*.html")) if not {"vendor", "_static"} & set(path.relative_to(site).parts))
+    read = {path: _Page(path) for path in found}
     for path, page in read.items():
         name = path.relative_to(site).as_posix()
         if re.search(r'class="[^"]*\b(traceback|output error|stderr)\b', page.text) or "Traceback (most recent call last)" in page.text:
@@ -219,7 +220,8 @@ def _cited(executed: list[Path]) -> Iterator[tuple[str, set[str]]]:
 
 def _render(stage: Path, place: Path) -> Path:
     """Run Jupyter Book, warnings as errors, and return the folder of pages."""
-    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(stage), "--path-output", str(place), "-W", "--keep-going", "-n"]
+    program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]  # it cannot be run as a module
+    command = [*program, "build", str(stage), "--path-output", str(place), "-W", "--keep-going", "-n"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     done = subprocess.run(
         command, capture_output=True, text=True, env={**environment, "PYTHONUTF8": "1"}, stdin=subprocess.DEVNULL, check=False
