@@ -547,6 +547,14 @@ def test_no_memory_is_set_aside_for_a_header_that_lies(kind: str, published: dic
     assert peak_of(lambda: refuses(message, cache, lambda: datasets.fetch("mnist", cache, source))) < 4_000_000
 
 
+def test_a_huge_header_is_not_read(published: dict[str, Arrays], source: Path, cache: Path) -> None:
+    with zipfile.ZipFile(source / "mnist.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for array in IDX:
+            archive.writestr(f"{array}.npy", b"\x93NUMPY\x02\0" + struct.pack("<I", 50_000_000) + b" " * 50_000_000)
+    message = r"x_train in .* is in NumPy's format \(2, 0\)"
+    assert peak_of(lambda: refuses(message, cache, lambda: datasets.fetch("mnist", cache, source))) < 4_000_000
+
+
 # the cache
 
 

@@ -85,14 +85,13 @@ def read_npz(path: Path, shapes: Shapes) -> Arrays:
 
 def _read_npy(stream: IO[bytes], shape: tuple[int, ...], where: str) -> np.ndarray:
     # not numpy.load: it sets aside whatever a header declares
-    headers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(stream)
-    if version not in headers:
-        raise DataError(f"{where} is in NumPy's format {version}; versions 1.0 and 2.0 are read")
+    if version != (1, 0):  # as NumPy writes plain arrays; a later one's header may claim 4 GB, and would be read whole
+        raise DataError(f"{where} is in NumPy's format {version}; version (1, 0) is read, save it with numpy.savez")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # remarks on old or damaged headers
         try:
-            declared, fortran, dtype = headers[version](stream)
+            declared, fortran, dtype = npy.read_array_header_1_0(stream)
         except Exception as error:  # Python's own tokeniser and parser work on it, and raise a dozen kinds
             raise DataError(f"{where} has a damaged header ({type(error).__name__}); get it again") from error
     if dtype != np.uint8:
