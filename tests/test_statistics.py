@@ -136,7 +136,7 @@ def test_equivalence_by_hand() -> None:
 def test_equivalence_is_the_90_percent_interval_within_the_margin() -> None:
     rng = np.random.default_rng(8)
     outcomes = set()
-    for _ in range(200):
+    for _ in range(60):
         d = rng.normal(0.02, 0.05, 10)
         result = statistics.compare(np.exp(d), np.ones(10))
         low, high = stats.ttest_1samp(d, 0).confidence_interval(0.9)
@@ -247,6 +247,19 @@ def test_signed_rank_p_of_diverged_runs_enumerates_the_signs() -> None:
     assert result.p_value == pytest.approx(expected)
 
 
+def test_signed_rank_p_with_ties_and_zeros_enumerates_the_signs() -> None:
+    rng = np.random.default_rng(0)
+    for n in rng.integers(2, 8, 40):
+        d = rng.integers(-3, 4, n).astype(float)
+        ranks, moves = stats.rankdata(np.abs(d)), d != 0
+        observed = ranks[d > 0].sum()
+        signs = itertools.product([0, 1], repeat=int(moves.sum()))
+        sums = np.array([np.dot(ranks[moves], sign) for sign in signs])
+        less, greater = np.mean(sums <= observed), np.mean(sums >= observed)
+        expected = min(1, 2 * min(less, greater))
+        assert statistics.compare(2.0**d, np.ones(n)).p_signed_rank == pytest.approx(expected)
+
+
 def test_compare_refuses_what_it_cannot_read() -> None:
     with pytest.raises(ConfigurationError, match="diverged run as infinity"):
         statistics.compare([1.0, math.nan], [1.0, 1.0])
@@ -321,9 +334,7 @@ def test_holm_rejects_as_its_definition(p: list[float]) -> None:
         (5, math.nan, math.nan, math.nan, -1.0, UNRESOLVED),
     ],
 )
-def test_verdict(
-    n: int, p_value: float, p_equivalent: float, shift: float, median_difference: float, expected: str
-) -> None:
+def test_verdict(n: int, p_value: float, p_equivalent: float, shift: float, median_difference: float, expected: str) -> None:
     assert statistics.verdict(n, p_value, p_equivalent, shift, median_difference) == expected
 
 

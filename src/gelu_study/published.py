@@ -100,9 +100,7 @@ def claims(kind: str | None = None, experiment: str | None = None) -> pd.DataFra
     for column, wanted in (("kind", kind), ("experiment", experiment)):
         if wanted is not None:
             if wanted not in set(table[column]):
-                raise ConfigurationError(
-                    f"no claim of {column} {wanted!r}; known are {', '.join(table[column].unique())}"
-                )
+                raise ConfigurationError(f"no claim of {column} {wanted!r}; known are {', '.join(table[column].unique())}")
             table = table[table[column] == wanted]
     return table.reset_index(drop=True)
 

@@ -423,6 +423,7 @@ _SCALE = ("experiment", "dataset", "epochs", "precision", "batch_size", "initial
 
 
 def refuse_mixture(table: pd.DataFrame) -> None:
+    """Raise `ConfigurationError` if the table holds runs that no statistic may put together: of several scales or recipes."""
     for column in _SCALE:
         if column in table and table[column].nunique() > 1:
             found = ", ".join(map(str, sorted(table[column].unique())))
