@@ -109,12 +109,12 @@ def test_malformed_options_exit_with_usage(capsys, arguments):
     assert stop.value.code == 2 and "usage: gelu-study" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["", "data", "run", "status", "records", "verify", "bench", "notebook", "book", "quick"])
+@pytest.mark.parametrize("command", ["", "data", "run", "status", "records", "verify", "bench", "notebook", "book", "readme", "quick"])
 def test_help_names_units_and_defaults(capsys, command):
     with pytest.raises(SystemExit) as stop:
         cli.main([*command.split(), "--help"])
     out = capsys.readouterr().out
-    assert stop.value.code == 0 and ("default" in out or command in ("", "notebook"))
+    assert stop.value.code == 0 and ("default" in out or command in ("", "notebook", "readme"))
 
 
 def test_seed_lists():

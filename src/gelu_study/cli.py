@@ -136,6 +136,8 @@ def _parser() -> argparse.ArgumentParser:
         help="the repository's address, for the book's buttons (default: REPOSITORY, or GitHub's own variables; none, no buttons)",
     )
 
+    command("readme", "Write the answer in README.md anew from the project's records.")
+
     quick = command(
         "quick", "Train a reduced version on this machine, in minutes, and make its page.", "device", "ledger", "data-root"
     )
@@ -301,6 +303,13 @@ def _book(options: argparse.Namespace) -> int:
     return 0
 
 
+def _readme(options: argparse.Namespace) -> int:
+    from gelu_study import readme
+
+    print(readme.update())
+    return 0
+
+
 def _quick(options: argparse.Namespace) -> int:
     from gelu_study import datasets, notebooks, study, training
 
@@ -343,5 +352,6 @@ _COMMANDS = {
     "bench": _bench,
     "notebook": _notebook,
     "book": _book,
+    "readme": _readme,
     "quick": _quick,
 }

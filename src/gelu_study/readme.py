@@ -1,0 +1,59 @@
+"""Keeps the answer in README.md, three lines and a figure, equal to what the records say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+
+from gelu_study import activations, figures, pages, paths, published, statistics, study
+from gelu_study.errors import StudyError
+
+BEGIN, END = "<!-- answer: written by `make readme` -->", "<!-- end of the answer -->"
+FIGURE = Path("book") / "_static" / "answer.svg"
+
+
+def answer(found: study.Study) -> str:
+    """The answer as Markdown: a sentence a keep probability and what is behind it, or that there is none yet."""
+    verdicts = statistics.verdicts(found.table, choice=found.chosen)
+    overall = str(verdicts["verdict"].iloc[-1])
+    lines = [
+        f"**MNIST classifier** (the paper: GELU tends to have the lowest median training loss, with and without dropout): "
+        f"**{overall}**. {pages.BADGES[overall]}"
+    ]
+    for keep in published.CLASSIFIER.keep_probabilities:
+        parts = [
+            f"{pages.ratio(float(row.measured))} than {activations.title(str(row.rival))}'s".replace("same than", "same as")
+            + f" [{pages.number(float(row.low))}, {pages.number(float(row.high))}] ({row.verdict})"
+            for row in verdicts.iloc[:-1].itertuples()
+            if row.keep_probability == keep and row.n > 0
+        ]
+        if parts:
+            lines.append(f"{pages.condition(keep).capitalize()}, GELU's final training loss is {' and '.join(parts)}.")
+    runs = found.table
+    if found.chosen:
+        lines.append(
+            f"{len(runs)} runs of 50 epochs, {runs['seed'].nunique()} seeds, on {', '.join(sorted(set(runs['device'])))}; "
+            "in brackets the 95 % interval of the ratio of losses, below 1 where GELU is better."
+        )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def update(root: Path = paths.ROOT) -> Path:
+    """Write answer and figure from the project's ledger and return README's path. Raises `StudyError` when its markers are gone."""
+    found = study.run("mnist-classifier", "powered", train=False)
+    path = root / "README.md"
+    text = path.read_text(encoding="utf-8")
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    if not pattern.search(text):
+        raise StudyError(f"{path} has lost the lines {BEGIN!r} and {END!r}; put them back around the answer")
+    block = [BEGIN, "", answer(found)]
+    if found.chosen:
+        drawn = figures.intervals(statistics.verdicts(found.table, choice=found.chosen))
+        with mpl.rc_context({"svg.hashsalt": "answer", "svg.fonttype": "path"}):
+            drawn.savefig(root / FIGURE, format="svg", bbox_inches="tight", metadata={"Date": None})
+        alt = "Ratio of GELU's final training loss to each rival's, with 95 % intervals and the margin of 5 %"
+        block += ["", f"![{alt}]({FIGURE.as_posix()})"]
+    path.write_text(pattern.sub(lambda _: "\n".join([*block, "", END]), text), encoding="utf-8")
+    return path
