@@ -138,7 +138,7 @@ def executed(tmp_path_factory):
 
 def test_the_kernel_is_this_interpreter_in_the_notebook_s_folder(executed):
     folder, content = executed
-    printed = [cell["outputs"][0]["text"] for cell in content["cells"] if cell.get("outputs")][0]
+    printed = next(cell["outputs"][0]["text"] for cell in content["cells"] if cell.get("outputs"))
     interpreter, place, seeds, scale = "".join(printed).split("\n")[:4]
     assert interpreter == sys.executable
     assert Path(place) == folder
