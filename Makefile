@@ -50,7 +50,8 @@ data: environment ## download MNIST, or import it with DATA=
 	$(study) data mnist $(if $(DATA),--from "$(DATA)")
 
 lab: environment ## open JupyterLab on the notebooks
-	$(python) -m jupyterlab --notebook-dir=notebooks
+	$(python) -m jupyterlab --notebook-dir=notebooks --LabApp.news_url=None \
+	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $$(test "$$(id -u)" != 0 || echo --allow-root)
 
 serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
 	@test -f book/_build/html/index.html || $(study) book $(ledger) $(repository)

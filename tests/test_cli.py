@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from gelu_study import cli, datasets, training
+from gelu_study.errors import DataError
 from gelu_study.ledger import Ledger
 
 SMOKE = ["run", "mnist-classifier", "--scale", "smoke", "--device", "cpu"]
@@ -115,6 +117,19 @@ def test_help_names_units_and_defaults(capsys, command):
         cli.main([*command.split(), "--help"])
     out = capsys.readouterr().out
     assert stop.value.code == 0 and ("default" in out or command in ("", "notebook", "readme"))
+
+
+def test_quick_without_mnist_says_so_in_the_terminal_and_on_its_page(capsys, monkeypatch, tmp_path):
+    def unreachable(name, *_):
+        raise DataError(f"could not download {name}: there is no network")
+
+    monkeypatch.setattr(datasets, "fetch", unreachable)
+    folders = ["--ledger", tmp_path / "runs", "--data-root", tmp_path / "raw", "--output", tmp_path / "page"]
+    status, out, err = run(capsys, "quick", "--seeds", "0", "--device", "cpu", *folders)
+    assert status == 0 and "there is no network" in err and "trains on `digits`" in err
+    assert {record.config.dataset for record in Ledger(tmp_path / "runs").read()} == {"digits"}
+    page = Path(out.split(": ")[-1].strip())
+    assert page.parent == tmp_path / "page" and "Not MNIST." in page.read_text(encoding="utf-8")
 
 
 def test_seed_lists():

@@ -141,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     quick = command(
         "quick", "Train a reduced version on this machine, in minutes, and make its page.", "device", "ledger", "data-root"
     )
+    quick.add_argument("--output", type=Path, default=paths.ROOT / "build" / "quick", metavar="FOLDER", help="where its page goes")
     quick.add_argument("--seeds", type=seeds, metavar="LIST", help="for instance 0-4 (default: the scale's own)")
     return parser
 
@@ -336,7 +337,7 @@ def _quick(options: argparse.Namespace) -> int:
         data_root=options.data_root,
     )
     given = {"scale": "quick", "dataset": dataset, "train": False, "ledger": str(options.ledger), "seeds": options.seeds or []}
-    output = paths.ROOT / "build" / "quick" / "mnist-classifier.ipynb"
+    output = options.output / "mnist-classifier.ipynb"
     notebooks.execute(paths.NOTEBOOKS / "mnist-classifier.ipynb", output, given)
     page = notebooks.to_html(output)
     print(f"the page of this quick run: {page}")
