@@ -1,7 +1,8 @@
 """Strict papermill: parameters are checked before a kernel starts, and a notebook is published only when all of it ran.
 
-papermill itself takes any parameter (an unknown one is a warning in its log), leaves a partial notebook behind a failing cell, and runs
-whatever kernel is called python3. Here the kernel is this interpreter's, and the executed notebook says which parameters made it.
+papermill itself takes any parameter (an unknown one is a warning in its log), leaves a partial notebook behind a failing
+cell, and runs whatever kernel is called python3. Here the kernel is this interpreter's, and the executed notebook says
+which parameters made it.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class Parameter:
 def parameters(path: str | os.PathLike[str]) -> dict[str, Parameter]:
     """The parameters in a notebook's cell tagged `parameters`, in their order.
 
-    The cell holds nothing but assignments of scalars or lists of scalars, each with a comment at the end of its line. A list that is
-    empty states its type: `seeds: list[int] = []`. Raises `NotebookError` for anything else.
+    The cell holds nothing but assignments of scalars or lists of scalars, each with a comment at the end of its line. A
+    list that is empty states its type: `seeds: list[int] = []`. Raises `NotebookError` for anything else.
     """
     path = Path(path)
     cells = [cell for cell in _read(path).cells if "parameters" in cell.metadata.get("tags", [])]
@@ -109,9 +110,9 @@ def execute(
 ) -> Path:
     """Run a notebook with the given parameters and publish the executed copy as `output`, which is returned.
 
-    The kernel is this interpreter's, in the notebook's own folder. `output` appears, or is replaced, only when every cell ran; it is
-    strict JSON, its cell of injected parameters is kept out of the book, and a last cell lists the parameters that made it.
-    `cell_timeout` is in seconds. Raises `NotebookError`, which says which cell failed and how.
+    The kernel is this interpreter's, in the notebook's own folder. `output` appears, or is replaced, only when every cell
+    ran; it is strict JSON, its cell of injected parameters is kept out of the book, and a last cell lists the parameters
+    that made it. `cell_timeout` is in seconds. Raises `NotebookError`, which says which cell failed and how.
     """
     path, output = Path(path), Path(output)
     values = validate(path, given or {})
@@ -183,13 +184,14 @@ def _is(kind: str, value: object) -> bool:
 
 def _coerced(kind: str, value: Any) -> Value:
     if kind.startswith("list["):
-        return [_coerced(kind[5:-1], element) for element in value]  # type: ignore[return-value]
+        return [_coerced(kind[5:-1], element) for element in value]
     return float(value) if kind == "float" else value  # type: ignore[no-any-return]
 
 
 def _read(path: Path) -> NotebookNode:
     try:
-        return nbformat.read(path, as_version=4)
+        content: NotebookNode = nbformat.read(path, as_version=4)
+        return content
     except OSError as error:
         raise NotebookError(f"could not read the notebook {path}: {error.strerror}") from error
     except Exception as error:  # nbformat raises its own errors and those of json and jsonschema
@@ -264,7 +266,7 @@ def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) ->
             },
         )
 
-        class ThisInterpreter(AsyncKernelManager):  # type: ignore[misc]
+        class ThisInterpreter(AsyncKernelManager):
             @property
             def kernel_spec(self) -> KernelSpec:
                 return spec

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
@@ -52,13 +53,13 @@ def figure(drawn: Figure, name: str, alt: str, caption: str, keys: Iterable[str]
         f'<div class="study-scroll"><img class="dark-light" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{image}"></div>'
         f"<figcaption>{caption} {_LINK}</figcaption>"
     )
-    _show("figure", body, name, alt, keys)
+    _show(body, name, alt, keys)
 
 
 def table(frame: pd.DataFrame, name: str, caption: str, keys: Iterable[str]) -> None:
     """Show a table, whose cells are HTML, with its caption and a link to the records it is made from."""
     body = f'<div class="study-scroll">{_rows(frame)}</div><figcaption>{caption} {_LINK}</figcaption>'
-    _show("figure", body, name, frame.to_string(index=False), keys)
+    _show(body, name, frame.to_string(index=False), keys)
 
 
 def plain_table(frame: pd.DataFrame) -> None:
@@ -90,21 +91,27 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{decimals}f}" if 0 <= decimals <= 5 else f"{value:.{digits - 1}e}"
 
 
+def rate(value: float) -> str:
+    """A learning rate without an exponent: 0.00001."""
+    return np.format_float_positional(value, trim="-")
+
+
 def interval(middle: float, low: float, high: float, digits: int = 3) -> str:
     """A median with its interval, as HTML on one line."""
     around = "" if math.isnan(low) else f' <span class="study-interval">[{number(low, digits)}, {number(high, digits)}]</span>'
     return f'<span class="study-value">{number(middle, digits)}{around}</span>'
 
 
-def ratio(value: float) -> str:
+def against(ratio: float, rival: str) -> str:
     """A ratio of losses in words, from the side of its numerator."""
-    if math.isnan(value):
-        return "not comparable"
-    if abs(value - 1) < 0.0005:
-        return "the same"
-    if 0.5 <= value <= 2:
-        return f"{abs(value - 1):.1%} {'lower' if value < 1 else 'higher'}".replace("%", " %")
-    return f"{number(1 / value if value < 1 else value, 2)} times {'lower' if value < 1 else 'higher'}"
+    if math.isnan(ratio):
+        return f"not comparable with {rival}'s"
+    if abs(ratio - 1) < 0.0005:
+        return f"the same as {rival}'s"
+    if ratio > 2:
+        return f"{number(ratio, 2)} times {rival}'s"
+    share = abs(ratio - 1)
+    return f"{100 * share:.{1 if share < 0.1 else 0}f} % {'lower' if ratio < 1 else 'higher'} than {rival}'s"
 
 
 def progress(found: Study) -> None:
@@ -119,7 +126,8 @@ def progress(found: Study) -> None:
         text(f"> **Not run yet.** None of the {planned} runs of scale `{found.scale}` has a record. {_how_to_run(found)}")
     elif found.missing or found.choice_pending:
         more = " More seeds follow once validation has chosen the learning rates." if found.choice_pending else ""
-        text(f"> **Not complete.** {done} of {planned} runs have a record; this page shows what there is.{more} {_how_to_run(found)}")
+        state = f"{done} of {planned} runs have a record; this page shows what there is."
+        text(f"> **Not complete.** {state}{more} {_how_to_run(found)}")
 
 
 def answer(found: Study) -> None:
@@ -136,9 +144,8 @@ def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
     tied = int(count.get(statistics.EQUIVALENT, 0))
     higher = int(count.get(statistics.CONTRADICTED, 0))
     open_ = total - lower - tied - higher
-    tally = ", ".join(
-        f"{words} in {n}" for n, words in ((lower, "lower"), (tied, "the same within 5 %"), (higher, "higher"), (open_, "undecided")) if n
-    )
+    counted = ((lower, "lower"), (tied, "the same within 5 %"), (higher, "higher"), (open_, "undecided"))
+    tally = ", ".join(f"{words} in {n}" for n, words in counted if n)
     headline = {
         statistics.REPRODUCED: f"**Yes.** GELU ends with the lowest training loss in all {total} comparisons.",
         statistics.EQUIVALENT: f"**It is nowhere beaten, but ties.** GELU's training loss is {tally} of {total} comparisons.",
@@ -155,7 +162,7 @@ def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
         parts = []
         for row in rows[(rows["keep_probability"] == keep) & (rows["n"] > 0)].itertuples():
             rival = activations.title(str(row.rival))
-            parts.append(f"{ratio(float(row.measured))} than {rival}'s".replace("same than", "same as") + f" ({row.verdict})")
+            parts.append(f"{against(float(row.measured), rival)} ({row.verdict})")
         if parts:
             lines.append(f"- {condition(keep).capitalize()}: GELU's final training loss is {' and '.join(parts)}.")
     return lines
@@ -170,6 +177,7 @@ def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None
             {
                 "comparison": row.comparison,
                 "dropout": "none" if row.keep_probability == 1 else f"keep {row.keep_probability:g}",
+                "verdict": badge(str(row.verdict)),
                 "paper": number(float(row.published), 2),
                 "measured [95 %]": interval(float(row.measured), float(row.low), float(row.high)),
                 "seeds": int(row.n),
@@ -177,7 +185,6 @@ def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None
                 "p": _p(float(row.p_value)),
                 "p equivalent": _p(float(row.p_equivalent)),
                 "seeds needed": _count(float(row.seeds_needed)),
-                "verdict": badge(str(row.verdict)),
             }
         )
     rows.append({"comparison": "<b>all together</b>", "verdict": badge(str(verdicts["verdict"].iloc[-1]))})
@@ -186,10 +193,10 @@ def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None
     table(
         frame,
         name,
-        "GELU's final training loss as a multiple of its rival's: below 1, GELU is better. <i>Paper</i>: read off figure 2's last points. "
-        "<i>Measured</i>: median over seeds, paired, with its bootstrap interval. <i>GELU better</i>: share of seeds in which GELU's loss is "
-        "the lower one. <i>p</i>: of no difference and of a difference beyond 5 %, both adjusted for several comparisons. <i>Seeds needed</i>: for a "
-        "power of 80 % at the observed effect.",
+        "GELU's final training loss as a multiple of its rival's: below 1, GELU is better. <i>Paper</i>: read off figure 2's "
+        "last points. <i>Measured</i>: median over seeds, paired, with its bootstrap interval. <i>GELU better</i>: share of "
+        "seeds in which GELU's loss is the lower one. <i>p</i>: of no difference; <i>p equivalent</i>: of a difference beyond "
+        "5 %; both adjusted for several comparisons. <i>Seeds needed</i>: for a power of 80 % at the observed effect.",
         statistics.at_choice(found.table, found.chosen)["key"],
     )
 
@@ -202,19 +209,19 @@ def rates_table(found: Study, name: str = "mnist-classifier-learning-rates") -> 
         return
     rows = [
         {
-            "activation": activations.title(str(row.activation)),
+            "activation": _title(str(row.activation)),
             "dropout": "none" if row.keep_probability == 1 else f"keep {row.keep_probability:g}",
-            "learning rate": f"{row.learning_rate:g}",
+            "learning rate": rate(float(row.learning_rate)),
             "median best validation loss": number(float(row.median_validation_loss)),
             "seeds": int(row.n),
             "edge of the grid": '<span class="verdict verdict-edge">at the edge</span>' if row.at_edge else "inside",
         }
         for row in choices.itertuples()
     ]
-    tried = ", ".join(f"{rate:g}" for rate in sorted(found.table["learning_rate"].unique(), reverse=True))
+    tried = ", ".join(rate(value) for value in sorted(found.table["learning_rate"].unique(), reverse=True))
     caption = (
-        f"Chosen from {tried} by the lowest median over seeds of the validation loss at its best epoch. A rate at the edge of the grid "
-        "is flagged: a better one may lie outside."
+        f"Chosen from {tried} by the lowest median over seeds of the validation loss at its best epoch. A rate at the edge of "
+        "the grid is flagged: a better one may lie outside."
     )
     seeds = set(found.table.groupby("seed").filter(lambda cell: cell["learning_rate"].nunique() > 1)["seed"])
     table(pd.DataFrame(rows), name, caption, found.table[found.table["seed"].isin(seeds)]["key"])
@@ -241,13 +248,13 @@ def _results(found: Study, metrics: Sequence[str], name: str, caption: str) -> N
     shown = []
     for _, row in summary.iterrows():
         line: dict[str, Any] = {
-            "activation": activations.title(row["activation"]),
+            "activation": _title(row["activation"]),
             "dropout": "none" if row["keep_probability"] == 1 else f"keep {row['keep_probability']:g}",
-            "learning rate": f"{row['learning_rate']:g}",
+            "learning rate": rate(row["learning_rate"]),
+            "n": f"{row['n']}" + (f" ({row['diverged']} diverged)" if row["diverged"] else ""),
         }
         for metric in metrics:
             line[MEASURES[metric]] = interval(row[metric], row[f"{metric}_low"], row[f"{metric}_high"])
-        line["n"] = f"{row['n']}" + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
         shown.append(line)
     table(pd.DataFrame(shown), name, caption, rows["key"])
 
@@ -328,7 +335,8 @@ def provenance(found: Study, repository: str = "") -> None:
         f"scale `{found.scale}`, {first.epochs} epochs, {runs['seed'].nunique()} seeds.",
         f"- **Data:** {first.dataset}, {first.train_examples:,} training and {first.validation_examples:,} validation examples, "
         f"SHA-256 `{first.dataset_sha256[:16]}…` (in full on [the record's page](record.html)).",
-        f"- **Device:** {_listed(runs['device_name'])} ({_listed(runs['device'])}); PyTorch {_listed(runs['torch'])}; {_listed(runs['precision'])}.",
+        f"- **Device:** {_listed(runs['device_name'])} ({_listed(runs['device'])}); PyTorch {_listed(runs['torch'])}; "
+        f"{_listed(runs['precision'])}.",
         f"- **Date:** {dates(runs)}.",
         f"- **Code:** {revisions(runs, repository)}.",
     ]
@@ -379,19 +387,19 @@ def claims_table(found: Study) -> None:
     rows = [
         {
             "experiment": f'<a href="mnist-classifier.html">{claim.name}</a>',
+            "verdict": badge(str(verdicts["verdict"].iloc[-1])),
             "the paper's claim for GELU": "lowest median training loss, with and without dropout",
             "where": claim.where,
             "seeds": str(most) if least == most else f"{least} to {most}",
-            "verdict": badge(str(verdicts["verdict"].iloc[-1])),
         }
     ]
     rows += [
         {
             "experiment": name,
+            "verdict": badge(statistics.NOT_RUN),
             "the paper's claim for GELU": statement,
             "where": where,
-            "seeds": "0",
-            "verdict": badge(statistics.NOT_RUN),
+            "seeds": "–",
         }
         for name, where, statement in OTHER_CLAIMS
     ]
@@ -405,7 +413,8 @@ def record_summary(runs: pd.DataFrame, repository: str = "") -> None:
         text("> **Not run yet.** The ledger holds no record.")
         return
     lines = [
-        f"- **Runs:** {len(runs)}, {int((runs['status'] == 'diverged').sum())} of them diverged; {machine_hours(runs):.1f} hours of machine time in all.",
+        f"- **Runs:** {len(runs)}, {int((runs['status'] == 'diverged').sum())} of them diverged; "
+        f"{machine_hours(runs):.1f} hours of machine time in all.",
         f"- **Date:** {dates(runs)}.",
         f"- **Code:** {revisions(runs, repository)}.",
         "- **All of them as a table:** [all.csv](records/all.csv), one row a run; the records themselves are linked below.",
@@ -453,8 +462,8 @@ def run_table(runs: pd.DataFrame) -> pd.DataFrame:
                 "experiment": row.experiment,
                 "data": row.dataset,
                 "epochs": row.epochs,
-                "activation": activations.title(str(row.activation)),
-                "learning rate": f"{row.learning_rate:g}",
+                "activation": _title(str(row.activation)),
+                "learning rate": rate(float(row.learning_rate)),
                 "keep": f"{row.keep_probability:g}",
                 "seed": row.seed,
                 "status": row.status,
@@ -465,10 +474,11 @@ def run_table(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _show(element: str, body: str, name: str, plain: str, keys: Iterable[str]) -> None:
+def _show(body: str, name: str, plain: str, keys: Iterable[str]) -> None:
     found = sorted(set(keys))
     link = f'<a class="study-records" href="records/{name}.csv" download>Records: {len(found)} runs</a>' if found else ""
-    shown = {"text/html": f'<{element} class="study-figure" id="{name}">{body.replace(_LINK, link)}</{element}>', "text/plain": plain}
+    body = body.replace(_LINK, link)
+    shown = {"text/html": f'<figure class="study-figure" id="{name}">{body}</figure>', "text/plain": plain}
     display(shown, raw=True, metadata={SOURCE: {"name": name, "keys": found}} if found else {})
 
 
@@ -476,8 +486,12 @@ def _rows(frame: pd.DataFrame) -> str:
     return str(frame.to_html(index=False, escape=False, border=0, classes="dataframe study", na_rep="–"))
 
 
+def _title(activation: str) -> str:
+    return activations.title(activation).replace(" ", "&nbsp;")
+
+
 def _p(value: float) -> str:
-    return "–" if math.isnan(value) else "&lt; 0.001" if value < 0.001 else f"{value:.3f}"
+    return "–" if math.isnan(value) else "&lt;&nbsp;0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _count(value: float) -> str:

@@ -1,8 +1,8 @@
 """Builds the book: executes every notebook against the ledger, never trains, and checks the pages that come out.
 
-The sources in `book/` and the executed notebooks are laid together in a temporary folder; Jupyter Book renders them without executing
-anything; the site replaces the last one only when every check passed. It needs no data set and no network, and its pages load nothing
-from elsewhere.
+The sources in `book/` and the executed notebooks are laid together in a temporary folder; Jupyter Book renders them
+without executing anything; the site replaces the last one only when every check passed. It needs no data set and no
+network, and its pages load nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import pandas as pd
 import yaml
 
 from gelu_study import notebooks, pages, paths
@@ -39,8 +38,8 @@ def build(
 ) -> Path:
     """Build the book from the records in `ledger` (default: the project's) into the folder `output`, which is returned.
 
-    `repository` is the address that buttons and links to the repository use; by default `repository_address()`; without one there are
-    none. Raises `SiteError` or `NotebookError` and leaves an earlier site as it was.
+    `repository` is the address that buttons and links to the repository use; by default `repository_address()`; without
+    one there are none. Raises `SiteError` or `NotebookError` and leaves an earlier site as it was.
     """
     output = Path(output).absolute()
     if output.exists() and not (output / "index.html").is_file() and (not output.is_dir() or any(output.iterdir())):
@@ -109,7 +108,7 @@ def check(site: Path, expected: list[str]) -> list[str]:
     read = {path: _Page(path) for path in found}
     for path, page in read.items():
         name = path.relative_to(site).as_posix()
-        if re.search(r'class="[^"]*\b(traceback|output error|stderr)\b', page.text) or "Traceback (most recent call last)" in page.text:
+        if re.search(_FAILURE, page.text):
             problems.append(f"{name} shows a failed cell or a warning")
         if path.stem in expected and not page.heading:
             problems.append(f"{name} has no heading")
@@ -126,10 +125,13 @@ def check(site: Path, expected: list[str]) -> list[str]:
     return problems
 
 
+_FAILURE = r'class="[^"]*\b(traceback|output error|stderr)\b|Traceback \(most recent call last\)'
+
+
 class _Page(HTMLParser):
     """What a page loads and where it links to."""
 
-    _LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src", "embed": "src"}
+    _LOADING = ("script", "img", "iframe", "source", "video", "audio", "embed")
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -144,7 +146,7 @@ class _Page(HTMLParser):
         found = {name: value for name, value in attrs if value}
         self.anchors |= {found[name] for name in ("id", "name") if name in found}
         self.heading |= tag == "h1"
-        if tag in self._LOADING and (address := found.get(self._LOADING[tag])):
+        if tag in self._LOADING and (address := found.get("src")):
             self.loads.append((tag, address))
         elif tag == "link" and (address := found.get("href")):
             kind = found.get("rel", "")
@@ -191,7 +193,7 @@ def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None
 
 
 def _write_records(folder: Path, executed: list[Path], ledger: Ledger) -> None:
-    """Lay the records beside the pages: every record as it is, a table of all, and a table for each figure and table of the pages."""
+    """Lay the records beside the pages: each as it is, a table of all, and one for each figure and table of the pages."""
     records = ledger.read()
     folder.mkdir(parents=True)
     for record in records:
