@@ -13,8 +13,8 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from browser import launched
 
+from browser import launched
 from gelu_study import paths
 from gelu_study.ledger import Ledger
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from gelu_study import activations, figures, pages, paths, published, statistics, study
+from gelu_study import figures, pages, paths, published, statistics, study
 from gelu_study.errors import StudyError
 
 BEGIN, END = "<!-- answer: written by `make readme` -->", "<!-- end of the answer -->"
@@ -15,29 +15,15 @@ FIGURE = Path("book") / "_static" / "answer.svg"
 
 
 def answer(found: study.Study) -> str:
-    """The answer as Markdown: a sentence a keep probability and what is behind it, or that there is none yet."""
+    """The answer as Markdown: the headline, a line a keep probability, and what is behind it."""
     verdicts = statistics.verdicts(found.table, choice=found.chosen)
-    overall = str(verdicts["verdict"].iloc[-1])
-    lines = [
-        f"**MNIST classifier** (the paper: GELU tends to have the lowest median training loss, with and without dropout): "
-        f"**{overall}**. {pages.BADGES[overall]}"
-    ]
-    for keep in published.CLASSIFIER.keep_probabilities:
-        parts = [
-            f"{pages.ratio(float(row.measured))} than {activations.title(str(row.rival))}'s".replace("same than", "same as")
-            + f" [{pages.number(float(row.low))}, {pages.number(float(row.high))}] ({row.verdict})"
-            for row in verdicts.iloc[:-1].itertuples()
-            if row.keep_probability == keep and row.n > 0
-        ]
-        if parts:
-            lines.append(f"{pages.condition(keep).capitalize()}, GELU's final training loss is {' and '.join(parts)}.")
+    lines = [re.sub(r"<[^>]*>", "", line) for line in pages.answer_lines(verdicts, published.CLASSIFIER)]
+    claim = "*MNIST classifier* (the paper: GELU tends to have the lowest median training loss, with and without dropout): "
     runs = found.table
     if found.chosen:
-        lines.append(
-            f"{len(runs)} runs of 50 epochs, {runs['seed'].nunique()} seeds, on {', '.join(sorted(set(runs['device'])))}; "
-            "in brackets the 95 % interval of the ratio of losses, below 1 where GELU is better."
-        )
-    return "\n".join(f"- {line}" for line in lines)
+        behind = f"{len(runs)} of {len(found.planned)} runs of {found.planned[0].epochs} epochs, {runs['seed'].nunique()} seeds"
+        lines.append(f"- Behind it: {behind}, on {', '.join(sorted(set(runs['device'])))}.")
+    return claim + "\n".join(lines).rstrip()
 
 
 def update(root: Path = paths.ROOT) -> Path:
