@@ -184,8 +184,8 @@ def _is(kind: str, value: object) -> bool:
 
 def _coerced(kind: str, value: Any) -> Value:
     if kind.startswith("list["):
-        return [_coerced(kind[5:-1], element) for element in value]
-    return float(value) if kind == "float" else value  # type: ignore[no-any-return]
+        return [_coerced(kind[5:-1], element) for element in value]  # type: ignore[return-value]
+    return float(value) if kind == "float" else value
 
 
 def _read(path: Path) -> NotebookNode:

@@ -102,16 +102,20 @@ def interval(middle: float, low: float, high: float, digits: int = 3) -> str:
     return f'<span class="study-value">{number(middle, digits)}{around}</span>'
 
 
-def against(ratio: float, rival: str) -> str:
-    """A ratio of losses in words, from the side of its numerator."""
-    if math.isnan(ratio):
-        return f"not comparable with {rival}'s"
-    if abs(ratio - 1) < 0.0005:
-        return f"the same as {rival}'s"
-    if ratio > 2:
-        return f"{number(ratio, 2)} times {rival}'s"
-    share = abs(ratio - 1)
-    return f"{100 * share:.{1 if share < 0.1 else 0}f} % {'lower' if ratio < 1 else 'higher'} than {rival}'s"
+def ratio(value: float) -> str:
+    """A ratio of losses in words, from the side of its numerator: "60 % lower" of 0.4."""
+    if math.isnan(value):
+        return "not comparable"
+    share = abs(value - 1)
+    if share < 0.0005:
+        return "the same"
+    return f"{100 * share:.{1 if share < 0.1 else 0}f} % {'lower' if value < 1 else 'higher'}"
+
+
+def against(value: float, rival: str) -> str:
+    """A ratio of losses as a comparison: "60 % lower than ReLU's"."""
+    words = ratio(value)
+    return f"{words} {'as' if words == 'the same' else 'than'} {rival}'s"
 
 
 def progress(found: Study) -> None:
@@ -283,46 +287,60 @@ def best_table(found: Study) -> None:
 
 def classifier_curves(found: Study) -> None:
     """Figure 2 again: our curves over the published ones."""
-    if not found.chosen:
-        text("The curves are drawn at the learning rates that validation chooses, which it cannot do yet.")
+    choice = _choice(found)
+    if not choice:
+        text("There are no curves to show yet.")
         return
-    shown = statistics.at_choice(found.table, found.chosen)
+    sentence = "Learning curves over those of the paper's figure 2 (dotted)." + _provisional(found)
+    shown = statistics.at_choice(found.table, choice)
     figure(
-        figures.learning_curves(found.records, found.chosen),
+        figures.learning_curves(found.records, choice),
         "mnist-classifier-curves",
-        "Training and validation loss over the epochs for each activation, without dropout and with it, over the paper's curves",
-        figures.caption(shown, found.scale, "Learning curves over those of the paper's figure 2 (dotted).", bands=True),
+        "Training and validation loss over the epochs for each activation and keep probability, over the paper's curves",
+        figures.caption(shown, found.scale, sentence, bands=True),
         shown["key"],
     )
 
 
 def classifier_distributions(found: Study) -> None:
     """Every run's final training loss."""
-    if not found.chosen:
-        return
-    shown = statistics.at_choice(found.table, found.chosen)
-    figure(
-        figures.distributions(found.table, "train_loss", found.chosen),
-        "mnist-classifier-runs",
-        "Training loss of the last epoch of every run for each activation, with medians and intervals",
-        figures.caption(shown, found.scale, "Every run at the chosen learning rates, by the loss that the claim is about."),
-        shown["key"],
-    )
+    if choice := _choice(found):
+        sentence = "Every run at the chosen learning rates, by the loss that the claim is about." + _provisional(found)
+        shown = statistics.at_choice(found.table, choice)
+        figure(
+            figures.distributions(found.table, "train_loss", choice),
+            "mnist-classifier-runs",
+            "Training loss of the last epoch of every run for each activation, with medians and intervals",
+            figures.caption(shown, found.scale, sentence),
+            shown["key"],
+        )
 
 
 def classifier_intervals(found: Study) -> None:
-    """The comparisons of the claim as a forest plot."""
-    if not found.chosen:
-        return
-    shown = statistics.at_choice(found.table, found.chosen)
-    verdicts = statistics.verdicts(found.table, choice=found.chosen)
-    figure(
-        figures.intervals(verdicts),
-        "mnist-classifier-intervals",
-        "Ratio of GELU's training loss to each rival's, with 95 % intervals and the margin of 5 %",
-        figures.caption(shown, found.scale, "GELU's final training loss as a multiple of its rival's."),
-        shown["key"],
-    )
+    """The comparisons of the claim as a forest plot; nothing before validation could choose."""
+    if found.chosen:
+        shown = statistics.at_choice(found.table, found.chosen)
+        figure(
+            figures.intervals(statistics.verdicts(found.table, choice=found.chosen)),
+            "mnist-classifier-intervals",
+            "Ratio of GELU's training loss to each rival's, with 95 % intervals and the margin of 5 %",
+            figures.caption(shown, found.scale, "GELU's final training loss as a multiple of its rival's."),
+            shown["key"],
+        )
+
+
+def _choice(found: Study) -> dict[tuple[str, float], float]:
+    """The learning rates that validation chose, or, while it cannot, the best so far of those that have runs."""
+    if found.chosen or not found.records:
+        return found.chosen
+    summary = statistics.summary(found.table, ["best_validation_loss"]).sort_values("best_validation_loss")
+    best = summary.drop_duplicates(["activation", "keep_probability"])
+    cells = zip(best["activation"], best["keep_probability"], best["learning_rate"], strict=True)
+    return {(str(activation), float(keep)): float(value) for activation, keep, value in cells}
+
+
+def _provisional(found: Study) -> str:
+    return "" if found.chosen else " Provisional: the best learning rates among the runs there are, until all of them are."
 
 
 def provenance(found: Study, repository: str = "") -> None:
