@@ -87,6 +87,7 @@ def number(value: float, digits: int = 3) -> str:
         return "∞"
     if value == 0:
         return "0"
+    value = float(f"{value:.{digits - 1}e}")  # 0.9996 has the decimals of 1.00
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
     return f"{value:.{decimals}f}" if 0 <= decimals <= 5 else f"{value:.{digits - 1}e}"
 
@@ -461,12 +462,11 @@ def record_table(runs: pd.DataFrame) -> None:
 
 
 def data_sets() -> pd.DataFrame:
-    """The data sets and their identities."""
-    rows = [
-        {"data set": name, "array": array, "SHA-256": f"<code>{datasets.SHA256[name][array]}</code>"}
-        for name in datasets.NAMES
-        for array in datasets.ARRAYS
-    ]
+    """The data sets and their identities: each array's digest, and the one of all four that a configuration holds."""
+    rows = []
+    for name in datasets.NAMES:
+        digests = {"all four": datasets.content_hash(name), **datasets.SHA256[name]}
+        rows += [{"data set": name, "array": array, "SHA-256": f"<code>{digest}</code>"} for array, digest in digests.items()]
     return pd.DataFrame(rows)
 
 

@@ -1,0 +1,96 @@
+"""What the notebooks show: numbers in words, the answer's sentences, and the rule's page beside the rule."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pandas as pd
+import pytest
+
+from gelu_study import pages, paths, published, statistics
+
+CLAIM = published.CLASSIFIER
+
+
+def verdict_rows(*verdicts: str, measured: float = 0.5) -> pd.DataFrame:
+    """A table as `statistics.verdicts` gives it, for the claim's four comparisons."""
+    cells = [(keep, rival) for keep in CLAIM.keep_probabilities for rival in CLAIM.rivals]
+    rows = [
+        {"rival": rival, "keep_probability": keep, "measured": measured, "n": 0 if verdict == "not run" else 5, "verdict": verdict}
+        for (keep, rival), verdict in zip(cells, verdicts, strict=True)
+    ]
+    overall = {"rival": None, "keep_probability": math.nan, "measured": math.nan, "n": math.nan}
+    return pd.DataFrame([*rows, {**overall, "verdict": statistics.combined(verdicts)}])
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "headline"),
+    [
+        (["reproduced"] * 4, "**Yes.** GELU ends with the lowest training loss in all 4 comparisons."),
+        (["equivalent", *["reproduced"] * 3], "nowhere beaten, but ties"),
+        (["contradicted", *["reproduced"] * 3], "**Not in every comparison.** GELU's training loss is lower in 3, higher in 1 of 4"),
+        (["contradicted"] * 4, "**No.** GELU's training loss is higher in 4 of 4"),
+        (["unresolved", *["reproduced"] * 3], "**Undecided.** GELU's training loss is lower in 3, undecided in 1 of 4"),
+        (["not run"] * 4, "**No answer yet.**"),
+    ],
+)
+def test_the_answer_says_what_the_verdicts_say(verdicts, headline):
+    lines = "\n".join(pages.answer_lines(verdict_rows(*verdicts), CLAIM))
+    assert headline in lines
+    assert lines.count("\n- ") == (0 if "not run" in verdicts else 2)
+
+
+def test_the_answer_leaves_out_comparisons_without_runs():
+    lines = "\n".join(pages.answer_lines(verdict_rows("reproduced", "reproduced", "not run", "not run"), CLAIM))
+    assert "- Without dropout: GELU's final training loss is 50 % lower than ReLU's (reproduced) and 50 % lower than ELU's" in lines
+    assert "keep probability" not in lines
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (0.4, "60 % lower than ReLU's"),
+        (0.985, "1.5 % lower than ReLU's"),
+        (1.02, "2.0 % higher than ReLU's"),
+        (3.4, "240 % higher than ReLU's"),
+        (1.0001, "the same as ReLU's"),
+    ],
+)
+def test_a_ratio_in_words(ratio, words):
+    assert pages.against(ratio, "ReLU") == words
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0123456, "0.0123"), (2.0, "2.00"), (123.4, "123"), (1234.5, "1.23e+03"), (3e-7, "3.00e-07"), (0, "0"), (0.99999, "1.00")],
+)
+def test_a_number_keeps_its_significant_digits(value, shown):
+    assert pages.number(value) == shown
+
+
+def test_what_is_no_number_is_shown_as_such():
+    assert pages.number(math.inf) == "∞"
+    assert pages.number(math.nan) == "–"
+    assert pages.rate(1e-5) == "0.00001"
+
+
+def test_every_verdict_has_a_badge_and_a_style():
+    style = (paths.BOOK / "_static" / "study.css").read_text(encoding="utf-8")
+    for verdict in (*statistics.LINKS, statistics.NOT_RUN):
+        assert verdict in pages.BADGES
+        assert f".verdict-{verdict.replace(' ', '-')}" in style
+
+
+def test_the_rule_s_page_states_the_constants_of_the_rule():
+    page = " ".join((paths.BOOK / "verdicts.md").read_text(encoding="utf-8").split())
+    assert rf"< \ln {1 + statistics.MARGIN:g}$" in page
+    assert f"a margin of {100 * statistics.MARGIN:g} %" in page
+    assert f"judged at a level of {100 * statistics.SIGNIFICANCE:g} %" in page
+    assert f"the {100 * statistics.CONFIDENCE:g} % bootstrap interval" in page
+    assert f"a power of {100 * statistics.POWER:g} %" in page
+    assert statistics.LEAST_SEEDS == 3 and "fewer than three common seeds" in page
+    assert "from weak to strong: *" + ", ".join(statistics.LINKS) + "*" in page
+    order = re.findall(r"\d\. \*([a-z ]+)\*:", page)
+    assert order == ["not run", "unresolved", "equivalent", "reproduced", "contradicted", "unresolved"]
+    assert [statistics.verdict(*case) for case in ((0, 0, 0, -1, -1), (2, 0, 0, -1, -1), (5, 0, 0, -1, -1), (5, 0, 1, -1, -1))] == order[:4]
