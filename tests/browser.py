@@ -66,7 +66,7 @@ class Visit:
     def __init__(self, browser: Browser, address: str, width: int = 1280, scheme: str = "light", height: int = 900) -> None:
         self.problems: list[str] = []
         self._home = address.split("/", 3)[2]
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce")
         self.page: Page = context.new_page()
         self.page.on("console", lambda said: said.type == "error" and self.problems.append(f"console: {said.text}"))
         self.page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
@@ -166,5 +166,11 @@ LOW_CONTRAST = """() => {
         }).filter(Boolean))];
 }"""
 """Text whose contrast with what lies behind it is below 4.5, the level AA of WCAG 2."""
+
+IS_SCHEME = """scheme => {
+    const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number);
+    return scheme === 'dark' ? r + g + b < 120 : r + g + b > 720;
+}"""
+"""Whether the page is dark, or light."""
 
 LINKS = """() => [...document.querySelectorAll('a[href]')].map(link => link.href)"""
