@@ -137,7 +137,16 @@ def progress(found: Study) -> None:
 
 def answer(found: Study) -> None:
     """Answer the claim's question in a few computed sentences."""
-    text("\n".join(answer_lines(statistics.verdicts(found.table, choice=found.chosen), published.CLASSIFIER)))
+    verdicts = statistics.verdicts(found.table, choice=found.chosen)
+    lines = answer_lines(verdicts, published.CLASSIFIER)
+    undecided = verdicts.iloc[:-1].query(f"verdict == '{statistics.UNRESOLVED}' and n > 1")
+    if len(undecided):
+        parts = [
+            f"{_count(float(row.seeds_needed))} for {activations.title(str(row.rival))} {condition(float(row.keep_probability))}"
+            for row in undecided.itertuples()
+        ]
+        lines += ["", f"Seeds that a power of 80 % would take at the difference and spread seen so far: {', '.join(parts)}."]
+    text("\n".join(lines))
 
 
 def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
@@ -180,27 +189,28 @@ def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None
     for row in verdicts.iloc[:-1].itertuples():
         rows.append(
             {
-                "comparison": row.comparison,
-                "dropout": "none" if row.keep_probability == 1 else f"keep {row.keep_probability:g}",
+                "GELU vs": activations.title(str(row.rival)),
+                "keep": f"{row.keep_probability:g}",
                 "verdict": badge(str(row.verdict)),
                 "paper": number(float(row.published), 2),
                 "measured [95 %]": interval(float(row.measured), float(row.low), float(row.high)),
                 "seeds": int(row.n),
                 "GELU better": "–" if math.isnan(row.probability_better) else f"{row.probability_better:.0%}".replace("%", " %"),
                 "p": _p(float(row.p_value)),
-                "p equivalent": _p(float(row.p_equivalent)),
+                "p equiv.": _p(float(row.p_equivalent)),
                 "seeds needed": _count(float(row.seeds_needed)),
             }
         )
-    rows.append({"comparison": "<b>all together</b>", "verdict": badge(str(verdicts["verdict"].iloc[-1]))})
+    rows.append({"GELU vs": "<b>all</b>", "verdict": badge(str(verdicts["verdict"].iloc[-1]))})
     frame = pd.DataFrame(rows).fillna("")
     frame["seeds"] = [str(int(value)) if value != "" else "" for value in frame["seeds"]]
     table(
         frame,
         name,
-        "GELU's final training loss as a multiple of its rival's: below 1, GELU is better. <i>Paper</i>: read off figure 2's "
+        "GELU's final training loss as a multiple of its rival's: below 1, GELU is better. <i>Keep</i>: the keep probability, 1 "
+        "for no dropout. <i>Paper</i>: read off figure 2's "
         "last points. <i>Measured</i>: median over seeds, paired, with its bootstrap interval. <i>GELU better</i>: share of "
-        "seeds in which GELU's loss is the lower one. <i>p</i>: of no difference; <i>p equivalent</i>: of a difference beyond "
+        "seeds in which GELU's loss is the lower one. <i>p</i>: of no difference; <i>p equiv.</i>: of a difference beyond "
         "5 %; both adjusted for several comparisons. <i>Seeds needed</i>: for a power of 80 % at the observed effect.",
         statistics.at_choice(found.table, found.chosen)["key"],
     )
@@ -219,14 +229,14 @@ def rates_table(found: Study, name: str = "mnist-classifier-learning-rates") -> 
             "learning rate": rate(float(row.learning_rate)),
             "median best validation loss": number(float(row.median_validation_loss)),
             "seeds": int(row.n),
-            "edge of the grid": '<span class="verdict verdict-edge">at the edge</span>' if row.at_edge else "inside",
+            "in its grid": '<span class="verdict verdict-edge">at the edge</span>' if row.at_edge else "inside",
         }
         for row in choices.itertuples()
     ]
     tried = ", ".join(rate(value) for value in sorted(found.table["learning_rate"].unique(), reverse=True))
     caption = (
         f"Chosen from {tried} by the lowest median over seeds of the validation loss at its best epoch. A rate at the edge of "
-        "the grid is flagged: a better one may lie outside."
+        f"the grid is flagged, since a better one may lie outside: {int(choices['at_edge'].sum())} of {len(choices)} here."
     )
     seeds = set(found.table.groupby("seed").filter(lambda cell: cell["learning_rate"].nunique() > 1)["seed"])
     table(pd.DataFrame(rows), name, caption, found.table[found.table["seed"].isin(seeds)]["key"])
@@ -254,8 +264,8 @@ def _results(found: Study, metrics: Sequence[str], name: str, caption: str) -> N
     for _, row in summary.iterrows():
         line: dict[str, Any] = {
             "activation": _title(row["activation"]),
-            "dropout": "none" if row["keep_probability"] == 1 else f"keep {row['keep_probability']:g}",
-            "learning rate": rate(row["learning_rate"]),
+            "keep": f"{row['keep_probability']:g}",
+            "rate": rate(row["learning_rate"]),
             "n": f"{row['n']}" + (f" ({row['diverged']} diverged)" if row["diverged"] else ""),
         }
         for metric in metrics:
@@ -271,7 +281,7 @@ def final_table(found: Study) -> None:
             found,
             ("train_loss", "validation_loss", "validation_error", "test_error"),
             "mnist-classifier-final",
-            "At the last epoch: median over n seeds [95 % interval]. Losses in nats.",
+            "At the last epoch: median over n seeds [95 % interval]; losses in nats. Keep: the keep probability, 1 for no dropout. Rate: the learning rate.",
         )
 
 
@@ -282,7 +292,7 @@ def best_table(found: Study) -> None:
             found,
             ("best_validation_loss", "best_validation_error", "best_test_loss", "best_test_error"),
             "mnist-classifier-best",
-            "At the epoch of best validation loss: median over n seeds [95 % interval]. Losses in nats.",
+            "At the epoch of best validation loss: median over n seeds [95 % interval]; losses in nats. Keep: the keep probability, 1 for no dropout. Rate: the learning rate.",
         )
 
 
