@@ -31,6 +31,7 @@ BADGES = {
 
 
 _LINK = "<!-- records -->"
+_COLUMNS = "<i>Keep</i>: the keep probability, 1 for no dropout. <i>Rate</i>: the learning rate."
 
 
 def record_path(key: str) -> str:
@@ -281,7 +282,7 @@ def final_table(found: Study) -> None:
             found,
             ("train_loss", "validation_loss", "validation_error", "test_error"),
             "mnist-classifier-final",
-            "At the last epoch: median over n seeds [95 % interval]; losses in nats. Keep: the keep probability, 1 for no dropout. Rate: the learning rate.",
+            "At the last epoch: median over n seeds [95 % interval]; losses in nats. " + _COLUMNS,
         )
 
 
@@ -292,7 +293,7 @@ def best_table(found: Study) -> None:
             found,
             ("best_validation_loss", "best_validation_error", "best_test_loss", "best_test_error"),
             "mnist-classifier-best",
-            "At the epoch of best validation loss: median over n seeds [95 % interval]; losses in nats. Keep: the keep probability, 1 for no dropout. Rate: the learning rate.",
+            "At the epoch of best validation loss: median over n seeds [95 % interval]; losses in nats. " + _COLUMNS,
         )
 
 
