@@ -67,6 +67,7 @@ class Visit:
         self.problems: list[str] = []
         self._home = address.split("/", 3)[2]
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce")
+        context.set_default_timeout(120_000)  # a machine that trains meanwhile is slow
         self.page: Page = context.new_page()
         self.page.on("console", lambda said: said.type == "error" and self.problems.append(f"console: {said.text}"))
         self.page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
