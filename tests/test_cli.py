@@ -111,7 +111,9 @@ def test_malformed_options_exit_with_usage(capsys, arguments):
     assert stop.value.code == 2 and "usage: gelu-study" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["", "data", "run", "status", "records", "verify", "bench", "notebook", "book", "readme", "quick"])
+@pytest.mark.parametrize(
+    "command", ["", "data", "run", "status", "records", "verify", "bench", "notebook", "book", "readme", "quick"]
+)
 def test_help_names_units_and_defaults(capsys, command):
     with pytest.raises(SystemExit) as stop:
         cli.main([*command.split(), "--help"])
@@ -152,3 +154,31 @@ def test_damage_is_said_in_one_line(capsys, trained, tmp_path):
     status, out, err = run(capsys, "records", "--ledger", tmp_path)
     assert status == 0 and len(out.splitlines()) == 1
     assert len(err.splitlines()) == 1 and err.startswith("gelu-study: warning: ") and "is damaged" in err
+
+
+def test_verify_sees_a_forged_end(capsys, trained, tmp_path):
+    """What a verdict is made from cannot be changed: alone it contradicts its curve, with its curve the run itself."""
+    record = next(record for record in Ledger(trained).read() if record.config.activation == "relu")
+    book = Ledger(tmp_path)
+    path = book.write(record)
+    text = path.read_text()
+    final = record.final["train_loss"]
+    path.write_text(text.replace(f'"train_loss": {final!r}', f'"train_loss": {final / 100!r}'))
+    status, _, err = run(capsys, "verify", "--ledger", tmp_path, "--device", "cpu")
+    assert status == 2 and "train_loss in final is not that of its curve" in err
+    path.write_text(text.replace(f"{final!r}", f"{final / 100!r}"))
+    status, out, _ = run(capsys, "verify", "--ledger", tmp_path, "--device", "cpu")
+    assert status == 1 and out.startswith("DIFFERS")
+
+
+def test_a_ledger_that_cannot_be_written_is_named_before_anything_is_trained(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets, "load", lambda *_: pytest.fail("data were loaded"))
+    (tmp_path / "file").write_text("")
+    status, _, err = run(capsys, *SMOKE, "--ledger", tmp_path / "file" / "runs")
+    assert status == 2 and "cannot be written" in err
+
+
+def test_empty_lists_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*SMOKE, "--activations", ","])
+    assert "the list is empty" in capsys.readouterr().err

@@ -61,7 +61,7 @@ def test_fields_without_another_value_are_the_choices():
         ("activation", "swish", "unknown activation"), ("network", "cnn", "known are perceptron"), ("epochs", 0, "at least 1"),
         ("epochs", True, "must be of type int"), ("epochs", 5.0, "must be of type int"), ("learning_rate", 0, "positive"),
         ("learning_rate", float("nan"), "positive"), ("learning_rate", float("inf"), "positive"), ("learning_rate", "1e-3", "type float"),
-        ("keep_probability", 0, r"\(0, 1\]"), ("keep_probability", 1.5, r"\(0, 1\]"), ("hidden", (), "each hidden layer"),
+        ("keep_probability", 0, r"\(0, 1\]"), ("keep_probability", 1 - 1e-10, "away from 0 and 1"), ("learning_rate", 10**400, "type float"), ("keep_probability", 1.5, r"\(0, 1\]"), ("hidden", (), "each hidden layer"),
         ("hidden", (128, 0), "at least 1"), ("hidden", 128, "type tuple"), ("batch_size", 60_000, "exceeds"), ("seed", -1, "seed"),
         ("precision", "float16", "known are float32"),
     ],

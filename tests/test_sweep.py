@@ -190,3 +190,21 @@ def test_a_study_reads_without_training(tmp_path, smoke):
     rows = {row["scale"]: row for row in study.status(tmp_path)}
     assert rows["smoke"]["done"] == len(smoke) // 2 and rows["smoke"]["missing"] == len(smoke) // 2
     assert rows["powered"]["note"]
+
+
+def test_what_another_sweep_has_trained_since_is_not_trained_again(tmp_path, smoke, counted, monkeypatch):
+    book, counting = Ledger(tmp_path), training.train
+    first, second = sweep.stacks(smoke, 6)
+    other = sweep.complete(second, Ledger(tmp_path / "other"), device="cpu", stream=io.StringIO())
+    counted.clear()
+
+    def while_another_writes(*arguments):
+        for record in other:
+            book.write(record)
+        return counting(*arguments)
+
+    monkeypatch.setattr(training, "train", while_another_writes)
+    said = io.StringIO()
+    records = sweep.complete(smoke, book, device="cpu", stack_size=6, stream=said)
+    assert len(records) == 12 and sorted(counted) == sorted(config.key for config in first)
+    assert said.getvalue().splitlines()[-1].startswith("12/12 runs")

@@ -34,7 +34,10 @@ def seeds(text: str) -> list[int]:
 
 def words(text: str) -> list[str]:
     """The words in a text like "gelu_tanh,relu"."""
-    return [word for word in re.split(r"[,\s]+", text.strip()) if word]
+    found = [word for word in re.split(r"[,\s]+", text.strip()) if word]
+    if not found:
+        raise argparse.ArgumentTypeError("the list is empty; leave the option out for the scale's own")
+    return found
 
 
 def numbers(text: str) -> list[float]:
@@ -292,7 +295,10 @@ def _notebook(options: argparse.Namespace) -> int:
     from gelu_study import notebooks
 
     output = options.output or paths.ROOT / "build" / "notebooks" / f"{options.name}.ipynb"
-    notebooks.execute(paths.NOTEBOOKS / f"{options.name}.ipynb", output, dict(options.parameters))
+    given = dict(options.parameters)
+    if isinstance(given.get("ledger"), str) and given["ledger"]:  # the kernel runs in the notebook's folder
+        given["ledger"] = str(Path(given["ledger"]).absolute())
+    notebooks.execute(paths.NOTEBOOKS / f"{options.name}.ipynb", output, given)
     print(output)
     return 0
 
@@ -336,7 +342,13 @@ def _quick(options: argparse.Namespace) -> int:
         ledger=options.ledger,
         data_root=options.data_root,
     )
-    given = {"scale": "quick", "dataset": dataset, "train": False, "ledger": str(options.ledger), "seeds": options.seeds or []}
+    given = {
+        "scale": "quick",
+        "dataset": dataset,
+        "train": False,
+        "ledger": str(options.ledger.absolute()),
+        "seeds": options.seeds or [],
+    }
     output = options.output / "mnist-classifier.ipynb"
     notebooks.execute(paths.NOTEBOOKS / "mnist-classifier.ipynb", output, given)
     page = notebooks.to_html(output)

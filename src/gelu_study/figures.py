@@ -230,7 +230,8 @@ def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> Figu
                 clip_on=False,
                 gid=f"{row['rival']} {row['keep_probability']:g}",
             )
-        label = ax.annotate(row["verdict"], (0.99, place + 0.42), xycoords=("axes fraction", "data"), ha="right", va="center", size=11.5)
+        where = (0.99, place + 0.42)
+        label = ax.annotate(row["verdict"], where, xycoords=("axes fraction", "data"), ha="right", va="center", size=11.5)
         label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # the margin's band runs behind it
     labels = [f"{_rival(row)}\n{_condition(row['keep_probability'], short=True)}" for _, row in rows.iterrows()]
     ax.set_yticks(range(len(rows)), labels)

@@ -74,6 +74,17 @@ class Ledger:
         """The record of that key, or None."""
         return self._load(self.path(key)) if self.path(key).exists() else None
 
+    def prepare(self) -> None:
+        """Make the folder and see that it can be written, before anything is trained for it. Raises `LedgerError`."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise LedgerError(
+                f"the ledger {self.folder} cannot be written: {error.strerror}; name another with --ledger"
+            ) from error
+
     def write(self, record: RunRecord) -> Path:
         """Write the record atomically. A sound record of the same run stays as it is: the first to finish wins."""
         path = self.path(record.config.key)

@@ -300,8 +300,8 @@ def best_table(found: Study) -> None:
 def classifier_curves(found: Study) -> None:
     """Figure 2 again: our curves over the published ones."""
     choice = _choice(found)
-    if not choice:
-        text("There are no curves to show yet.")
+    if not any(record.status == "finished" for record in found.records):
+        text("There are no curves to show: no run has finished." if not found.records else "There are no curves to show: every run diverged.")
         return
     sentence = "Learning curves over those of the paper's figure 2 (dotted)." + _provisional(found)
     shown = statistics.at_choice(found.table, choice)
@@ -316,7 +316,7 @@ def classifier_curves(found: Study) -> None:
 
 def classifier_distributions(found: Study) -> None:
     """Every run's final training loss."""
-    if choice := _choice(found):
+    if (choice := _choice(found)) and not found.table["train_loss"].isna().all():
         sentence = "Every run at the chosen learning rates, by the loss that the claim is about." + _provisional(found)
         shown = statistics.at_choice(found.table, choice)
         figure(

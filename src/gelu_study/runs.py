@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,6 +25,8 @@ ENGINE = 1
 SCHEMA = 1
 """Version of the record's file format."""
 
+KEEP_STEP = 2.0**-16
+"""The nearest that a keep probability comes to 0 and 1: masks are drawn with 32 bits."""
 NETWORKS = ("perceptron",)
 INITIALISATIONS = ("unit-norm",)
 OPTIMISERS = ("adam-tensorflow",)
@@ -73,8 +76,10 @@ class RunConfig:
             raise ConfigurationError(f"batch_size {self.batch_size} exceeds the {self.train_examples} training examples")
         if not 0 < self.learning_rate < math.inf:
             raise ConfigurationError(f"learning_rate is {self.learning_rate}; it must be positive and finite")
-        if not 0 < self.keep_probability <= 1:
-            raise ConfigurationError(f"keep_probability is {self.keep_probability}; it must lie in (0, 1]")
+        if not (self.keep_probability == 1 or KEEP_STEP <= self.keep_probability <= 1 - KEEP_STEP):
+            raise ConfigurationError(
+                f"keep_probability is {self.keep_probability}; it must lie in (0, 1], at least {KEEP_STEP:g} away from 0 and 1 or at 1"
+            )
         if not 0 <= self.seed < 2**31:
             raise ConfigurationError(f"seed is {self.seed}; it must lie in 0 to 2147483647")
 
@@ -113,7 +118,7 @@ def _coerced(name: str, kind: str, value: Any) -> Any:
         return value
     if kind == "int" and isinstance(value, int) and not isinstance(value, bool):
         return value
-    if kind == "float" and isinstance(value, int | float) and not isinstance(value, bool):
+    if kind == "float" and (isinstance(value, float) or (type(value) is int and abs(value) < 2**53)):
         return float(value)
     if kind.startswith("tuple") and isinstance(value, list | tuple):
         return tuple(_coerced(name, "int", width) for width in value)
@@ -193,8 +198,8 @@ class RunRecord:
         if not all(isinstance(curve, list) for curve in self.curves.values()):
             raise LedgerError("a curve is not a list")
         values = [*chain.from_iterable(self.curves.values()), *self.final.values(), *self.best.values()]
-        if not all(type(value) in (int, float) for value in values):
-            raise LedgerError("curves, final or best hold something other than numbers")
+        if not all(type(value) in (int, float) and 0 <= value <= sys.float_info.max for value in values):
+            raise LedgerError("curves, final or best hold something other than finite numbers of at least 0")
         if self.status == "finished":
             for name, found, expected in (
                 ("curves", set(self.curves), set(CURVES)),
@@ -206,6 +211,14 @@ class RunRecord:
             for name, per_epoch in CURVES.items():
                 if len(self.curves[name]) != per_epoch * self.config.epochs:
                     raise LedgerError(f"{name} has {len(self.curves[name])} values for {self.config.epochs} epochs")
+            best = self.best["epoch"]
+            if type(best) is not int or not 1 <= best <= self.config.epochs:
+                raise LedgerError(f"the best epoch is {best!r} of {self.config.epochs}")
+            for name, values_at, epoch in (("final", self.final, self.config.epochs), ("best", self.best, best)):
+                for measure in _MEASURED:
+                    curve = "train_loss_epoch" if measure == "train_loss" else measure
+                    if values_at[measure] != self.curves[curve][CURVES[curve] * epoch - 1]:
+                        raise LedgerError(f"{measure} in {name} is not that of its curve at epoch {epoch}")
         if not isinstance(self.environment, dict):
             raise LedgerError("the environment is not an object")
 

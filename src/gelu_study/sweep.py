@@ -76,6 +76,12 @@ class Reporter:
         else:
             self._say()
 
+    def skip(self, configs: Sequence[RunConfig]) -> None:
+        """Count runs that need no training any more."""
+        if configs:
+            self.advance(sum(config.steps_per_epoch * config.epochs for config in configs))
+            self.finish_runs(len(configs))
+
     def close(self) -> None:
         """End the bar's line."""
         if self._bar is not None:
@@ -105,13 +111,18 @@ def complete(
     """
     todo = missing(configs, ledger)
     if todo:
+        ledger.prepare()
         where = training.resolve_device(device)
         size = stack_size if stack_size is not None else GPU_STACK if where.type == "cuda" else CPU_STACK
         planned = stacks(todo, size)
         loaded = {name: datasets.load(name, data_root) for name in sorted({config.dataset for config in todo})}
         reporter = Reporter(len(todo), sum(config.steps_per_epoch * config.epochs for config in todo), stream)
         try:
-            for stack in planned:
+            for planned_stack in planned:
+                stack = missing(planned_stack, ledger)  # another sweep may have trained some of it since
+                reporter.skip([config for config in planned_stack if config not in stack])
+                if not stack:
+                    continue
                 advance = per_network(reporter, len(stack))
                 for record in training.train(stack, loaded[stack[0].dataset], where, advance):
                     ledger.write(record)

@@ -126,6 +126,15 @@ class StackTrainer:
         first = self.configs[0]
         self._batch = first.batch_size
         self.steps_per_epoch = first.steps_per_epoch
+        if self.steps_per_epoch < LOGS_PER_EPOCH:
+            raise ConfigurationError(
+                f"{first.train_examples} training examples make {self.steps_per_epoch} minibatches of {self._batch} an epoch; "
+                f"losses are logged {LOGS_PER_EPOCH} times an epoch, so it takes at least as many: lower batch_size"
+            )
+        if any(config.keep_probability < 1 for config in configs) and any(self._batch * width % 8 for width in first.hidden):
+            raise ConfigurationError(
+                f"batch_size {self._batch} times a hidden width of {first.hidden} is no multiple of 8, as dropout masks need"
+            )
         self.network = PerceptronStack(
             (examples.train[0].shape[1], *first.hidden, examples.classes),
             [config.activation for config in self.configs],
@@ -216,6 +225,7 @@ def train(
 
     Raises `ConfigurationError` when the runs do not fit in one stack or with the data set.
     """
+    source_revision()  # now: the checkout may move on while the stack trains
     first = configs[0]
     if dataset.name != first.dataset:
         raise ConfigurationError(f"the runs are on {first.dataset}, and the data are {dataset.name}")

@@ -23,10 +23,10 @@ from gelu_study.runs import ENGINE, RunRecord
 
 EARLY_TOLERANCE = 0.02
 """Greatest relative difference of the first epoch's validation losses and mean training loss."""
-FINAL_LOSS_TOLERANCE = 0.25
-"""Greatest absolute difference, in nats, of the natural logarithms of the final validation losses."""
-FINAL_ERROR_TOLERANCE = 1.0
-"""Greatest difference of the final validation errors, in percentage points."""
+FINAL_LOSS_TOLERANCE = 0.5
+"""Greatest difference of the logarithms of training, validation and test loss, each a mean over the last tenth of the epochs."""
+FINAL_ERROR_TOLERANCE = 0.25
+"""Greatest difference of validation and test error, likewise, as a share of the error; a percentage point is always allowed."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Comparison:
     early: float  # relative
     final_loss: float  # of the logarithms
     final_error: float  # percentage points
+    allowed_error: float  # percentage points
     agrees: bool
 
     def __str__(self) -> str:
@@ -45,7 +46,7 @@ class Comparison:
         return (
             f"{verdict:<10} {self.label}: first epoch {self.early:.1e} (allowed {EARLY_TOLERANCE:g}), "
             f"ln of final loss {self.final_loss:.1e} ({FINAL_LOSS_TOLERANCE:g}), "
-            f"error {self.final_error:.2f} points ({FINAL_ERROR_TOLERANCE:g})"
+            f"error {self.final_error:.2f} points ({self.allowed_error:.2g})"
         )
 
 
@@ -63,17 +64,28 @@ def compare(record: RunRecord, again: RunRecord) -> Comparison:
     )
     if record.status != again.status or record.status == "diverged":
         same = record.status == again.status and (record.diverged or {}).get("epoch") == (again.diverged or {}).get("epoch")
-        return Comparison(label, identical, 0.0 if same else math.inf, 0.0, 0.0, same)
+        return Comparison(label, identical, 0.0 if same else math.inf, 0.0, 0.0, 0.0, same)
     per_epoch = len(record.curves["validation_loss"]) // config.epochs
 
     def first_epoch(of: RunRecord) -> np.ndarray:
-        return np.array([*of.curves["validation_loss"][:per_epoch], of.curves["train_loss_epoch"][0]])
+        return np.array([*of.curves["validation_loss"][:per_epoch], of.curves["train_loss_epoch"][0], of.curves["test_loss"][0]])
 
-    early = float(np.max(np.abs(first_epoch(record) / first_epoch(again) - 1)))
-    final_loss = abs(math.log(record.final["validation_loss"] / again.final["validation_loss"]))
-    final_error = abs(record.final["validation_error"] - again.final["validation_error"])
-    agrees = early <= EARLY_TOLERANCE and final_loss <= FINAL_LOSS_TOLERANCE and final_error <= FINAL_ERROR_TOLERANCE
-    return Comparison(label, identical, early, final_loss, final_error, agrees)
+    def end(of: RunRecord, name: str) -> float:
+        values = of.curves[name]
+        return float(np.mean(values[-max(1, len(values) // 10) :]))
+
+    def logarithm(value: float) -> float:
+        return math.log(value) if value > 0 else -math.inf
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        early = float(np.max(np.nan_to_num(np.abs(first_epoch(record) / first_epoch(again) - 1), nan=0.0)))
+    losses = [[logarithm(end(of, name)) for of in (record, again)] for name in ("train_loss_epoch", "validation_loss", "test_loss")]
+    final_loss = max(0.0 if one == other else abs(one - other) for one, other in losses)
+    errors = [[end(of, name) for of in (record, again)] for name in ("validation_error", "test_error")]
+    final_error = max(abs(one - other) for one, other in errors)
+    allowed = max(1.0, FINAL_ERROR_TOLERANCE * min(one for one, _ in errors))
+    agrees = early <= EARLY_TOLERANCE and final_loss <= FINAL_LOSS_TOLERANCE and final_error <= allowed
+    return Comparison(label, identical, early, final_loss, final_error, allowed, agrees)
 
 
 def verify(
