@@ -301,7 +301,8 @@ def classifier_curves(found: Study) -> None:
     """Figure 2 again: our curves over the published ones."""
     choice = _choice(found)
     if not any(record.status == "finished" for record in found.records):
-        text("There are no curves to show: no run has finished." if not found.records else "There are no curves to show: every run diverged.")
+        why = "every run diverged" if found.records else "no run has finished"
+        text(f"There are no curves to show: {why}.")
         return
     sentence = "Learning curves over those of the paper's figure 2 (dotted)." + _provisional(found)
     shown = statistics.at_choice(found.table, choice)

@@ -78,7 +78,7 @@ class RunConfig:
             raise ConfigurationError(f"learning_rate is {self.learning_rate}; it must be positive and finite")
         if not (self.keep_probability == 1 or KEEP_STEP <= self.keep_probability <= 1 - KEEP_STEP):
             raise ConfigurationError(
-                f"keep_probability is {self.keep_probability}; it must lie in (0, 1], at least {KEEP_STEP:g} away from 0 and 1 or at 1"
+                f"keep_probability is {self.keep_probability}; it must lie in (0, 1], {KEEP_STEP:g} away from 0 and 1 or at 1"
             )
         if not 0 <= self.seed < 2**31:
             raise ConfigurationError(f"seed is {self.seed}; it must lie in 0 to 2147483647")

@@ -7,6 +7,7 @@ network, and its pages load nothing from elsewhere.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -80,10 +81,13 @@ def repository_address(environment: Mapping[str, str] = os.environ) -> str:
 
 def configure(configuration: dict[str, Any], repository: str) -> dict[str, Any]:
     """Jupyter Book's configuration with the repository's buttons switched on, if there is a repository."""
-    result = {**configuration, "html": dict(configuration.get("html", {}))}
+    result = copy.deepcopy(configuration)
     if repository:
-        result["repository"] = {"url": repository, "path_to_book": "book", "branch": "main"}
-        result["html"] |= {"use_repository_button": True, "use_issues_button": True}
+        result.setdefault("repository", {})["url"] = repository
+        # of the theme's own options too, since those that the book sets replace Jupyter Book's
+        options = result.setdefault("sphinx", {}).setdefault("config", {}).setdefault("html_theme_options", {})
+        options |= {"repository_url": repository, "use_repository_button": True, "use_issues_button": True}
+        result.setdefault("html", {}).update(use_repository_button=True, use_issues_button=True)
     return result
 
 
