@@ -263,7 +263,8 @@ def _records(options: argparse.Namespace) -> int:
     if options.format == "csv":
         frame.to_csv(sys.stdout, index=False)
     else:
-        print(frame.to_json(orient="records", indent=1, double_precision=15))
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        print(json.dumps(rows, indent=1, allow_nan=False))
     return 0
 
 
