@@ -87,6 +87,8 @@ def configure(configuration: dict[str, Any], repository: str) -> dict[str, Any]:
         # of the theme's own options too, since those that the book sets replace Jupyter Book's
         options = result.setdefault("sphinx", {}).setdefault("config", {}).setdefault("html_theme_options", {})
         options |= {"repository_url": repository, "use_repository_button": True, "use_issues_button": True}
+        if not re.search("github|gitlab|bitbucket", repository):
+            options["repository_provider"] = "github"  # the theme refuses a host that it does not know
         result.setdefault("html", {}).update(use_repository_button=True, use_issues_button=True)
     return result
 
@@ -233,11 +235,18 @@ def _render(stage: Path, place: Path) -> Path:
         command, capture_output=True, text=True, env={**environment, "PYTHONUTF8": "1"}, stdin=subprocess.DEVNULL, check=False
     )
     if done.returncode:
-        said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
-        lines = [line.strip() for line in said.splitlines() if re.search(r"\b(WARNING|ERROR|CRITICAL|Error)\b", line)]
-        shown = "\n".join(f"  {line}" for line in (lines or said.strip().splitlines()[-8:])[:10])
+        lines = complaints(done.stdout + done.stderr)
+        shown = "\n".join(f"  {line}" for line in lines[:10])
         raise SiteError(f"Jupyter Book found something wrong (exit status {done.returncode}):\n{shown}")
     return place / "_build" / "html"
+
+
+def complaints(said: str) -> list[str]:
+    """What Jupyter Book's output complains of: warnings and errors, else what it said before its traceback."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines() if line.strip(" =\t")]
+    named = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
+    before = lines[: next((i for i, line in enumerate(lines) if line.startswith("Traceback")), None)]
+    return list(dict.fromkeys(named)) or before[-8:]
 
 
 def _replace(built: Path, output: Path) -> None:
