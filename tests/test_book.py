@@ -216,6 +216,25 @@ def test_buttons_appear_only_with_a_repository():
     found = site.configure(base, "https://code.example/owner/name")
     assert found["repository"]["url"] == "https://code.example/owner/name"
     assert found["html"]["use_repository_button"] is True
+    options = found["sphinx"]["config"]["html_theme_options"]
+    assert options["use_repository_button"] and options["use_issues_button"]
+    assert options["repository_url"] == "https://code.example/owner/name"
+    assert options["repository_provider"] == "github", "the theme refuses a host that it does not know"
+    assert base == {"title": "x", "html": {"use_repository_button": False, "use_issues_button": False}}
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("reading sources\n\x1b[91m/x/verdicts.md:3: WARNING: cross-reference\x1b[39;49;00m\nbuild finished", "verdicts.md:3: WARNING"),
+        ("loading\nSphinx error:\nProvider not recognized\nTraceback (most recent call last):\n  File\nRuntimeError:\n====", "Provider not"),
+    ],
+)
+def test_what_jupyter_book_complains_of_is_shown_and_little_else(said, shown):
+    lines = site.complaints(said)
+    assert shown in "\n".join(lines)
+    assert len(lines) <= 3
+    assert not any("Traceback" in line or "\x1b" in line for line in lines)
 
 
 def test_a_repository_that_is_no_address_is_refused(tmp_path):

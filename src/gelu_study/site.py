@@ -246,7 +246,7 @@ def complaints(said: str) -> list[str]:
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines() if line.strip(" =\t")]
     named = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
     before = lines[: next((i for i, line in enumerate(lines) if line.startswith("Traceback")), None)]
-    return list(dict.fromkeys(named)) or before[-8:]
+    return [line[:300] for line in list(dict.fromkeys(named)) or before[-3:]]
 
 
 def _replace(built: Path, output: Path) -> None:
