@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -211,3 +212,22 @@ def test_the_notebooks_of_the_repository_have_valid_parameters_and_no_outputs(pa
         if cell.cell_type == "code":
             assert cell.outputs == []
             assert cell.execution_count is None
+
+
+def test_the_single_page_loads_nothing_from_elsewhere_and_has_no_link_that_leads_nowhere(tmp_path):
+    markdown = "# Title\n\nAs in {cite}`someone2016`, see [the rule](verdicts.md) and [x](https://arxiv.org/). $x_1$"
+    figure = nbformat.v4.new_output("display_data", {"text/html": '<a href="records/a.csv" download>Records: 2 runs</a>'})
+    cells = [
+        nbformat.v4.new_markdown_cell(markdown),
+        nbformat.v4.new_code_cell("secret = 1", outputs=[figure]),
+        nbformat.v4.new_code_cell("injected = 1", metadata={"tags": ["remove-cell"]}),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a page.ipynb")
+    page = notebooks.to_html(tmp_path / "a page.ipynb")
+    text = page.read_text(encoding="utf-8")
+    assert page == tmp_path / "a page.html"
+    assert (tmp_path / "mathjax" / "tex-mml-chtml.js").is_file()
+    assert set(re.findall(r'<a\b[^>]*href="([^"]*)"', text)) == {"https://arxiv.org/"}
+    assert re.findall(r'<(?:script|img|link)\b[^>]*(?:src|href)="([^"]*)"', text) == ["data:,", "mathjax/tex-mml-chtml.js"]
+    assert "As in, see the rule and" in text and "Records: 2 runs" in text
+    assert "secret" not in text and "injected" not in text and "cite" not in text

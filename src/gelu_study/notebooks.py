@@ -28,6 +28,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from gelu_study import paths
 from gelu_study.errors import NotebookError
 
 Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
@@ -134,24 +135,50 @@ def execute(
 
 
 def to_html(notebook: str | os.PathLike[str]) -> Path:
-    """One page of an executed notebook, beside it, without code; it loads nothing from elsewhere. Returns its path."""
+    """One page of an executed notebook, beside it, without code; it loads nothing from elsewhere. Returns its path.
+
+    The page stands alone: citations, and links to pages and records of the book, are left out of it.
+    """
     from nbconvert import HTMLExporter
     from traitlets.config import Config
 
     notebook = Path(notebook)
     content = _read(notebook)
     content.cells = [cell for cell in content.cells if "remove-cell" not in cell.metadata.get("tags", [])]
+    for cell in content.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"\s*\{cite\}`[^`]*`", "", cell.source)
     options = Config()
-    options.HTMLExporter.update(exclude_input=True, exclude_output_prompt=True, mathjax_url="", require_js_url="", jquery_url="")
+    options.HTMLExporter.update(
+        exclude_input=True,
+        exclude_output_prompt=True,
+        exclude_input_prompt=True,
+        exclude_anchor_links=True,
+        mathjax_url="",
+        require_js_url="",
+        jquery_url="",
+    )
     body, _ = HTMLExporter(config=options).from_notebook_node(content, {"metadata": {"name": notebook.stem}})
+    body = re.sub(r'<a\b[^>]*href="(?!https?:|#)[^"]*"[^>]*>(.*?)</a>', r"\1", body, flags=re.DOTALL)
+    body = re.sub(r'<script[^>]*\bsrc=""[^>]*>\s*</script>', "", body)  # where Require.js and jQuery would have been
     copy_mathjax(notebook.parent / "mathjax")
-    script = (
+    sheet = paths.BOOK / "_static" / "study.css"
+    head = (
+        f'<link rel="icon" href="data:,"><style>{_PAGE}{sheet.read_text(encoding="utf-8") if sheet.is_file() else ""}</style>'
         '<script>window.MathJax = {tex: {inlineMath: [["$", "$"]]}, options: {enableMenu: false}};</script>'
         '<script defer src="mathjax/tex-mml-chtml.js"></script></head>'
     )
     page = notebook.with_suffix(".html")
-    _write_atomically(page, body.replace("</head>", script, 1))
+    _write_atomically(page, body.replace("</head>", head, 1))
     return page
+
+
+_PAGE = """
+body { max-width: 46rem; margin: 0 auto; padding: 1rem; --pst-color-text-base: #222; --pst-color-text-muted: #555;
+  --pst-color-border: #bbb; }
+.jp-Cell .jp-Cell-inputWrapper .jp-InputPrompt, .jp-Collapser, .jp-OutputPrompt { display: none !important; }
+.jp-Cell, .jp-RenderedHTMLCommon { padding-left: 0 !important; padding-right: 0 !important; }
+"""
 
 
 def copy_mathjax(folder: Path) -> None:

@@ -258,6 +258,9 @@ MEASURES = {
 
 def _results(found: Study, metrics: Sequence[str], name: str, caption: str) -> None:
     """Median, interval and n of some measures at the chosen learning rates, or at every one while none is chosen."""
+    if not found.records:
+        text("No run has a record yet.")
+        return
     rows = statistics.at_choice(found.table, found.chosen) if found.chosen else found.table
     summary = statistics.summary(rows, metrics)
     summary = summary.sort_values(["keep_probability", "learning_rate"], ascending=False, kind="stable")
@@ -277,24 +280,22 @@ def _results(found: Study, metrics: Sequence[str], name: str, caption: str) -> N
 
 def final_table(found: Study) -> None:
     """Losses and errors at the end of training."""
-    if found.records:
-        _results(
-            found,
-            ("train_loss", "validation_loss", "validation_error", "test_error"),
-            "mnist-classifier-final",
-            "At the last epoch: median over n seeds [95 % interval]; losses in nats. " + _COLUMNS,
-        )
+    _results(
+        found,
+        ("train_loss", "validation_loss", "validation_error", "test_error"),
+        "mnist-classifier-final",
+        "At the last epoch: median over n seeds [95 % interval]; losses in nats. " + _COLUMNS,
+    )
 
 
 def best_table(found: Study) -> None:
     """Losses and errors at the epoch of best validation loss."""
-    if found.records:
-        _results(
-            found,
-            ("best_validation_loss", "best_validation_error", "best_test_loss", "best_test_error"),
-            "mnist-classifier-best",
-            "At the epoch of best validation loss: median over n seeds [95 % interval]; losses in nats. " + _COLUMNS,
-        )
+    _results(
+        found,
+        ("best_validation_loss", "best_validation_error", "best_test_loss", "best_test_error"),
+        "mnist-classifier-best",
+        "At the epoch of best validation loss: median over n seeds [95 % interval]; losses in nats. " + _COLUMNS,
+    )
 
 
 def classifier_curves(found: Study) -> None:
