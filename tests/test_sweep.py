@@ -87,7 +87,7 @@ def test_killed_in_the_middle_and_started_again(tmp_path, smoke):
     command += ["--stack", "6", "--ledger", str(tmp_path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while len(list(tmp_path.glob("*/*.json"))) < 6 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
     assert process.poll() is None, "it ended before it could be killed"

@@ -76,7 +76,7 @@ def smooth(values: ArrayLike, b: float) -> NDArray[np.float64]:
     if y.size == 0:
         return y.copy()
     result, _ = signal.lfilter([1 - b], [1, -b], y, axis=-1, zi=b * y[..., :1])
-    return result
+    return np.asarray(result, dtype=np.float64)
 
 
 def curves(figure: int | None = None, panel: str | None = None) -> pd.DataFrame:

@@ -231,7 +231,7 @@ def seeds_needed(mean: float, spread: float, *, power: float = POWER, alpha: flo
     effect = abs(mean) / spread if spread else math.inf
     if effect > 100:  # two pairs reach any power; the noncentral distribution loses its digits
         return 2
-    normal = ((stats.norm.isf(alpha / 2) + stats.norm.isf(1 - power)) / effect) ** 2
+    normal = float((stats.norm.isf(alpha / 2) + stats.norm.isf(1 - power)) / effect) ** 2
     n = max(2, math.ceil(normal))
     while n < 10_000 and _power(n, effect, alpha) < power:  # beyond, normal and t agree to a few seeds in ten thousand
         n += 1
