@@ -8,7 +8,7 @@ import re
 import pandas as pd
 import pytest
 
-from gelu_study import pages, paths, published, statistics
+from gelu_study import pages, paths, published, statistics, study
 
 CLAIM = published.CLASSIFIER
 
@@ -94,3 +94,11 @@ def test_the_rule_s_page_states_the_constants_of_the_rule():
     order = re.findall(r"\d\. \*([a-z ]+)\*:", page)
     assert order == ["not run", "unresolved", "equivalent", "reproduced", "contradicted", "unresolved"]
     assert [statistics.verdict(*case) for case in ((0, 0, 0, -1, -1), (2, 0, 0, -1, -1), (5, 0, 0, -1, -1), (5, 0, 1, -1, -1))] == order[:4]
+
+
+@pytest.mark.parametrize(("scale", "said"), [("quick", True), ("paper", False), ("powered", False)])
+def test_a_reduced_run_says_that_it_is_no_verdict_on_the_paper(monkeypatch, tmp_path, scale, said):
+    texts: list[str] = []
+    monkeypatch.setattr(pages, "text", texts.append)
+    pages.progress(study.run("mnist-classifier", scale, train=False, ledger=tmp_path))
+    assert any("A reduced run." in text and "no verdict" in text for text in texts) == said

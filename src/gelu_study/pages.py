@@ -121,11 +121,17 @@ def against(value: float, rival: str) -> str:
 
 
 def progress(found: Study) -> None:
-    """Say what is missing, if anything is, and what was not trained on the paper's data."""
+    """Say what is missing, if anything is, and what was not trained by the paper's protocol or on its data."""
     if found.planned and found.planned[0].dataset == "digits":
         text(
             "> **Not MNIST.** These runs were trained on scikit-learn's 1,797 digits of 8 × 8 pixels, a stand-in that needs no "
             "download. They show that everything works and say nothing about the paper's claim."
+        )
+    elif found.planned and found.scale not in ("paper", "powered"):
+        seeds = len({config.seed for config in found.planned})
+        text(
+            f"> **A reduced run.** {found.planned[0].epochs} epochs and {seeds} seeds instead of the paper's protocol: "
+            "what follows is about such short trainings and is no verdict on the paper's claim."
         )
     done, planned = len(found.records), len(found.planned)
     if not done:
