@@ -179,6 +179,22 @@ def test_a_failing_cell_leaves_nothing_behind_and_is_named(notebook, tmp_path):
     assert list(output.parent.iterdir()) == [output]
 
 
+def test_a_cell_that_fails_before_the_parameters_is_counted_as_in_the_source(tmp_path):
+    cell = nbformat.v4.new_code_cell
+    cells = [cell("1 / 0"), cell(PARAMETERS, metadata={"tags": ["parameters"]})]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "early.ipynb")
+    for given in ({}, {"seeds": [1]}):
+        with pytest.raises(NotebookError, match=r"cell 1 failed \(it begins with `1 / 0`\)"):
+            notebooks.execute(tmp_path / "early.ipynb", tmp_path / "out.ipynb", given)
+
+
+def test_a_folder_of_this_machine_is_not_shown_whole(notebook, tmp_path):
+    output = notebooks.execute(notebook("pass"), tmp_path / "out.ipynb", {"scale": str(tmp_path / "my runs")})
+    shown = output.read_text().split('"Parameters')[-1].rsplit("cell_type", 1)[-1]
+    assert "…/my runs" in shown
+    assert str(tmp_path) not in shown
+
+
 def test_a_kernel_that_could_not_start_is_tried_again(notebook, tmp_path, monkeypatch):
     real, calls = notebooks._run, []
 

@@ -401,7 +401,16 @@ def test_diverged_runs_in_the_choice() -> None:
     inf = math.inf
     table = make_table({("relu", 1.0, 1e-3): [0.1, inf, inf], ("relu", 1.0, 1e-4): [1.0, 1.0, inf]})
     assert statistics.chosen(table) == {("relu", 1.0): 1e-4}
-    assert statistics.chosen(make_table({("relu", 1.0, 1e-3): [inf, inf], ("relu", 1.0, 1e-4): [inf, inf]})) == {}
+    everywhere = make_table({("relu", 1.0, 1e-3): [inf, inf], ("relu", 1.0, 1e-4): [inf, inf]})
+    assert statistics.chosen(everywhere) == {("relu", 1.0): 1e-4}
+
+
+def test_an_activation_that_diverges_at_every_rate_is_the_worst() -> None:
+    loss = {(name, 1.0, rate): [0.1 * rate + 0.01 * s for s in range(8)] for name in ("gelu_tanh", "elu") for rate in (1e-3, 1e-4)}
+    loss |= {("relu", 1.0, rate): [math.inf] * 8 for rate in (1e-3, 1e-4)}
+    rows = statistics.verdicts(make_table(loss))
+    against_relu = rows[(rows["rival"] == "relu") & (rows["keep_probability"] == 1)].iloc[0]
+    assert (against_relu["verdict"], against_relu["n"], against_relu["measured"]) == (REPRODUCED, 8, 0)
 
 
 def test_scales_are_not_mixed() -> None:

@@ -261,12 +261,12 @@ def caption(table: pd.DataFrame, scale: str, sentence: str = "", *, bands: bool 
     parts = [sentence] if sentence else []
     if bands:
         kinds = {"their range" if count <= FEW else "their quartiles" for count in counts}
-        parts.append(f"Lines are medians over {n} seeds, bands {' or '.join(sorted(kinds))}.")
+        parts.append(f"Lines are medians over {n} seed{'s' * (n != '1')}, bands {' or '.join(sorted(kinds))}.")
     devices = ", ".join(sorted({str(device) for device in table["device"].dropna()})) or "not recorded"
     days = sorted({datetime.fromisoformat(str(start)).date() for start in table["started"].dropna()})
     when = "not recorded" if not days else f"{days[0]}" if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     lost = int((table["status"] == "diverged").sum())
-    runs = f"{len(table)} runs, {n} for each setting" + (f", {lost} of them diverged" if lost else "")
+    runs = f"{len(table)} run{'s' * (len(table) > 1)}, {n} for each setting" + (f", {lost} of them diverged" if lost else "")
     parts.append(f"{runs}; scale: {scale}; device: {devices}; date: {when}.")
     return " ".join(parts)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from gelu_study import files
 from gelu_study.errors import DamagedRecordWarning, LedgerError
 from gelu_study.runs import RunConfig, RunRecord
 
@@ -91,18 +92,7 @@ class Ledger:
         if self.get(record.config.key) is not None:
             return path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(record.to_json())
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.chmod(name, 0o644)
-                os.replace(name, path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            files.write_atomically(path, record.to_json())
         except OSError as error:
             raise LedgerError(
                 f"could not write the record of run {record.config.key[:12]} to {path.parent}: {error.strerror}. "

@@ -28,7 +28,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from gelu_study import paths
+from gelu_study import files, paths
 from gelu_study.errors import NotebookError
 
 Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
@@ -169,7 +169,7 @@ def to_html(notebook: str | os.PathLike[str]) -> Path:
         '<script defer src="mathjax/tex-mml-chtml.js"></script></head>'
     )
     page = notebook.with_suffix(".html")
-    _write_atomically(page, body.replace("</head>", head, 1))
+    _write(page, body.replace("</head>", head, 1))
     return page
 
 
@@ -282,7 +282,8 @@ def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) ->
     with tempfile.TemporaryDirectory(prefix="gelu-", ignore_cleanup_errors=True) as name:
         place = Path(name)
         spec = KernelSpec(
-            argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            # a kernel that is shut down logs the interrupt as an error
+            argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50"],
             language="python",
             display_name="Python 3 (ipykernel)",
             # neither a person's IPython start-up files nor the shared history data base
@@ -325,7 +326,9 @@ def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) ->
         except papermill.PapermillExecutionError as error:
             lines = _last_lines("\n".join(error.traceback)) or f"{error.ename}: {error.evalue}"
             first = next((line for line in error.source.splitlines() if line.strip()), "")
-            number = error.cell_index + (0 if values else 1)  # as in the source, without the injected cell
+            tagged = [i for i, cell in enumerate(source.cells) if "parameters" in cell.metadata.get("tags", [])]
+            injected = bool(values) and error.cell_index > tagged[0]
+            number = error.cell_index + (0 if injected else 1)  # as in the source, without the injected cell
             message = f"{path.name}: cell {number} failed (it begins with `{first.strip()}`):\n{lines}"
             raise NotebookError(message) from None
     return notebook
@@ -334,7 +337,7 @@ def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) ->
 def _finish(notebook: NotebookNode, path: Path, values: Mapping[str, Value]) -> None:
     """Hide the injected cell, append the table of parameters, and drop what papermill notes of paths and times."""
     declared = parameters(path)
-    used = {name: values.get(name, parameter.default) for name, parameter in declared.items()}
+    used = {name: _without_folders(values.get(name, parameter.default)) for name, parameter in declared.items()}
     lines = [
         f"**Parameters of this page** (`notebooks/{path.name}`); those in bold were given, the others are the notebook's own.",
         "",
@@ -360,6 +363,11 @@ def _finish(notebook: NotebookNode, path: Path, values: Mapping[str, Value]) -> 
     notebook.metadata["gelu_study"] = {"parameters": used, "given": sorted(values)}
 
 
+def _without_folders(value: Value) -> Value:
+    """A path of this machine as its last part alone; any other value as it is."""
+    return f"…/{Path(value).name}" if isinstance(value, str) and Path(value).is_absolute() else value
+
+
 def _publish(notebook: NotebookNode, output: Path) -> None:
     for number, cell in enumerate(notebook.cells, 1):
         try:
@@ -367,21 +375,12 @@ def _publish(notebook: NotebookNode, output: Path) -> None:
         except ValueError:
             raise NotebookError(f"cell {number} has an output with NaN or infinity, which is no JSON") from None
     nbformat.validate(notebook)
-    _write_atomically(output, json.dumps(notebook, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    _write(output, json.dumps(notebook, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _write_atomically(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        files.write_atomically(path, text)
     except OSError as error:
         raise NotebookError(f"could not write {path}: {error.strerror}") from error
 

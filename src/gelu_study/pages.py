@@ -6,7 +6,7 @@ import base64
 import html
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 import matplotlib as mpl
@@ -311,12 +311,17 @@ def classifier_curves(found: Study) -> None:
         why = "every run diverged" if found.records else "no run has finished"
         text(f"There are no curves to show: {why}.")
         return
-    sentence = "Learning curves over those of the paper's figure 2 (dotted)." + _provisional(found)
+    # digits have no published curves; a name of `published.NAMES` at a keep probability of figure 2 has
+    compared = found.planned[0].dataset == "mnist" and any(
+        name in published.NAMES and keep in published.PANELS for name, keep in choice
+    )
+    sentence = "Learning curves" + (" over those of the paper's figure 2 (dotted)." if compared else ".") + _provisional(found)
     shown = statistics.at_choice(found.table, choice)
     figure(
         figures.learning_curves(found.records, choice),
         "mnist-classifier-curves",
-        "Training and validation loss over the epochs for each activation and keep probability, over the paper's curves",
+        "Training and validation loss over the epochs for each activation and keep probability"
+        + (", over the paper's curves" if compared else ""),
         figures.caption(shown, found.scale, sentence, bands=True),
         shown["key"],
     )
@@ -392,11 +397,11 @@ def revisions(runs: pd.DataFrame, repository: str = "") -> str:
     found = []
     for (revision, dirty), cell in runs.groupby(["revision", "dirty"], dropna=False, sort=False):
         if not isinstance(revision, str):
-            found.append(f"no revision recorded ({len(cell)} runs)")
+            found.append(f"no revision recorded ({_counted(cell)})")
             continue
         short = f"`{revision[:10]}`"
         linked = f"[{short}]({repository}/commit/{revision})" if repository else short
-        found.append(f"revision {linked} ({len(cell)} runs{', with local changes' if dirty is True else ''})")
+        found.append(f"revision {linked} ({_counted(cell)}{', with local changes' if dirty is True else ''})")
     return ", ".join(found) or "not recorded"
 
 
@@ -513,7 +518,7 @@ def run_table(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _show(body: str, name: str, plain: str, keys: Iterable[str]) -> None:
     found = sorted(set(keys))
-    link = f'<a class="study-records" href="records/{name}.csv" download>Records: {len(found)} runs</a>' if found else ""
+    link = f'<a class="study-records" href="records/{name}.csv" download>Records: {_counted(found)}</a>' if found else ""
     body = body.replace(_LINK, link)
     shown = {"text/html": f'<figure class="study-figure" id="{name}">{body}</figure>', "text/plain": plain}
     display(shown, raw=True, metadata={SOURCE: {"name": name, "keys": found}} if found else {})
@@ -533,6 +538,10 @@ def _p(value: float) -> str:
 
 def _count(value: float) -> str:
     return "–" if math.isnan(value) else "∞" if math.isinf(value) else "&gt; 9,999" if value > 9_999 else f"{value:.0f}"
+
+
+def _counted(runs: Sized) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def _listed(values: pd.Series) -> str:

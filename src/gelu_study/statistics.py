@@ -260,9 +260,9 @@ def choose_learning_rates(table: pd.DataFrame) -> pd.DataFrame:
     seeds.
 
     Only seeds that every learning rate of the table has are used, so the seeds added later at the chosen rate have no
-    say; a diverged run counts as infinite. A cell is left out while its grid is incomplete: a learning rate is absent,
-    more than one rate has seeds that others lack (only the chosen one may), or every median is infinite. Of equal
-    medians the lesser rate is taken.
+    say; a diverged run counts as infinite. A cell is left out while its grid is incomplete: a learning rate is absent, or
+    more than one rate has seeds that others lack (only the chosen one may). Of equal medians the lesser rate is taken,
+    so an activation that diverges at every rate is compared at the least, as the worst.
 
     Columns: activation, keep_probability, learning_rate, median_validation_loss, n, at_edge (the rate is the least or
     the greatest of its grid, so that a better one may lie outside). Raises `ConfigurationError` if the table mixes
@@ -279,8 +279,6 @@ def choose_learning_rates(table: pd.DataFrame) -> pd.DataFrame:
         cell = cell[cell["seed"].isin(common)]
         medians = {rate: _median(_losses(cell[cell["learning_rate"] == rate], "best_validation_loss")) for rate in rates}
         rate = min(rates, key=lambda candidate: medians[candidate])
-        if math.isinf(medians[rate]):
-            continue
         rows.append((activation, keep, rate, medians[rate], len(common), rate in (rates[0], rates[-1])))
     columns = ["activation", "keep_probability", "learning_rate", "median_validation_loss", "n", "at_edge"]
     return pd.DataFrame(rows, columns=columns)
