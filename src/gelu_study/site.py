@@ -184,8 +184,8 @@ def _dead(site: Path, page: Path, address: str, read: Mapping[Path, _Page]) -> s
 
 
 def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None) -> list[Path]:
-    """Execute every notebook into the stage, with training switched off."""
-    wanted: dict[str, Any] = {"train": False, "repository": repository}
+    """Execute every notebook into the stage, with training switched off and without widgets, which need a kernel."""
+    wanted: dict[str, Any] = {"train": False, "widgets": False, "repository": repository}
     if ledger is not None and Path(ledger).absolute() != paths.LEDGER:
         wanted["ledger"] = str(Path(ledger).absolute())
     executed = []
