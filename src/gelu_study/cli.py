@@ -17,6 +17,9 @@ from typing import Any
 from gelu_study import paths
 from gelu_study.errors import ConfigurationError, DamagedRecordWarning, DataError, StudyError
 
+MEASUREMENTS = {"activation-cost": "gelu_study.chapters.cost", "activation-swaps": "gelu_study.chapters.swaps"}
+"""The module that takes each measurement: its `measure(device)` returns strict JSON."""
+
 
 def seeds(text: str) -> list[int]:
     """The seeds in a text like "0-4,9"."""
@@ -115,6 +118,14 @@ def _parser() -> argparse.ArgumentParser:
     bench = command("bench", "Measure training speed on this machine against two plain loops and its matrix rate.", "device")
     bench.add_argument("--seconds", type=float, default=3.0, metavar="S", help="seconds for each measurement")
     bench.add_argument("--format", choices=("text", "json"), default="text", help="how to print it")
+
+    measure = command(
+        "measure",
+        "Take a measurement that pages show and that is no training run; it replaces the last one of its name.",
+        "device",
+    )
+    measure.add_argument("name", choices=tuple(MEASUREMENTS), help="what to measure")
+    measure.add_argument("--output", type=Path, default=paths.MEASUREMENTS, metavar="FOLDER", help="where NAME.json goes")
 
     notebook = command("notebook", "Execute a notebook with parameters, checked before the kernel starts.")
     notebook.add_argument("name", metavar="NAME", help="for instance mnist-classifier")
@@ -292,6 +303,17 @@ def _bench(options: argparse.Namespace) -> int:
     return 0
 
 
+def _measure(options: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    from gelu_study import measurements, training
+
+    training.resolve_device(options.device)
+    measure = import_module(MEASUREMENTS[options.name]).measure
+    print(measurements.write(measurements.take(options.name, measure, options.device), options.output))
+    return 0
+
+
 def _notebook(options: argparse.Namespace) -> int:
     from gelu_study import notebooks
 
@@ -364,6 +386,7 @@ _COMMANDS = {
     "records": _records,
     "verify": _verify,
     "bench": _bench,
+    "measure": _measure,
     "notebook": _notebook,
     "book": _book,
     "readme": _readme,

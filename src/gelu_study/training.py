@@ -265,7 +265,7 @@ def train(
     full = [_numpy(values) for values in trainer.network.evaluate(*examples.train)]
     log.mark(np.stack(full), trainer.steps, trainer.steps)
     environment = {
-        **_environment(device),
+        **environment_of(device),
         "stack": runs,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - clock, 1),
@@ -344,8 +344,8 @@ def _record(config: RunConfig, log: _Log, index: int, full: list[float], per_epo
     )
 
 
-def _environment(device: torch.device) -> dict[str, Any]:
-    """Where a run was trained; no part of its name."""
+def environment_of(device: torch.device) -> dict[str, Any]:
+    """What ran where: device, host, versions and revision of the code, as a record keeps them beside its configuration."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     revision, dirty = source_revision()
     return {

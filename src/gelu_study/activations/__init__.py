@@ -1,0 +1,144 @@
+"""Activation functions by name: functions, modules, and the in-place kernels with which the training engine evaluates them.
+
+Every function takes and returns a floating-point tensor of any shape and is differentiable by autograd to any order.
+`value_and_slope_` gives value and derivative together without allocating, which is what a stacked training step wants.
+
+The GELU comes in three forms, and they are different functions: `gelu` is x Phi(x), `gelu_tanh` the approximation with which every
+experiment of the paper was run, `gelu_sigmoid` the fast one (Hendrycks & Gimpel 2016, sections 2 and 5, arXiv:1606.08415).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from gelu_study.activations import kernels
+from gelu_study.activations.gated import GATES, gated
+from gelu_study.activations.gates import calu, gelu, gelu_sigmoid, gelu_tanh, lalu, silu
+from gelu_study.activations.kernels import Kernel
+from gelu_study.activations.rectifiers import (
+    celu,
+    elu,
+    hard_swish,
+    identity,
+    leaky_relu,
+    mish,
+    relu,
+    selu,
+    softplus,
+    squared_relu,
+)
+from gelu_study.activations.stochastic import SOIMap
+from gelu_study.errors import ConfigurationError
+
+__all__ = [
+    "GATES",
+    "Activation",
+    "SOIMap",
+    "calu",
+    "celu",
+    "elu",
+    "gated",
+    "gelu",
+    "gelu_sigmoid",
+    "gelu_tanh",
+    "get",
+    "hard_swish",
+    "identity",
+    "lalu",
+    "leaky_relu",
+    "mish",
+    "names",
+    "relu",
+    "selu",
+    "silu",
+    "softplus",
+    "squared_relu",
+    "title",
+    "value_and_slope_",
+]
+
+Function = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    function: Function
+    title: str
+
+
+_REGISTRY = {
+    "gelu": _Entry(gelu, "GELU"),
+    "gelu_tanh": _Entry(gelu_tanh, "GELU (tanh)"),
+    "gelu_sigmoid": _Entry(gelu_sigmoid, "GELU (sigmoid)"),
+    "relu": _Entry(relu, "ReLU"),
+    "elu": _Entry(elu, "ELU"),
+    "silu": _Entry(silu, "SiLU"),
+    "identity": _Entry(identity, "identity"),
+    "lalu": _Entry(lalu, "Laplace gate"),
+    "calu": _Entry(calu, "Cauchy gate"),
+    "leaky_relu": _Entry(leaky_relu, "leaky ReLU"),
+    "squared_relu": _Entry(squared_relu, "squared ReLU"),
+    "selu": _Entry(selu, "SELU"),
+    "celu": _Entry(celu, "CELU"),
+    "softplus": _Entry(softplus, "softplus"),
+    "mish": _Entry(mish, "Mish"),
+    "hard_swish": _Entry(hard_swish, "hard swish"),
+}
+
+
+def names() -> list[str]:
+    """The registered names, in the order in which tables show them."""
+    return list(_REGISTRY)
+
+
+def _entry(name: str) -> _Entry:
+    try:
+        return _REGISTRY[name]
+    except (KeyError, TypeError):
+        raise ConfigurationError(f"unknown activation {name!r}; known are {', '.join(_REGISTRY)}") from None
+
+
+def get(name: str) -> Function:
+    """The function of that name. Raises `ConfigurationError` (a `ValueError`) that lists the known names."""
+    return _entry(name).function
+
+
+def title(name: str) -> str:
+    """How tables and figures write the name. Raises as `get` does."""
+    return _entry(name).title
+
+
+def value_and_slope_(name: str, x: Tensor, value: Tensor, slope: Tensor) -> None:
+    """Write f(x) into `value` and f'(x) into `slope`, both shaped like x and distinct from it; nothing for autograd is kept."""
+    _kernel(name)(x, value, slope)
+
+
+def _kernel(name: str) -> Kernel:
+    return kernels.KERNELS.get(name) or kernels.by_autograd(_entry(name).function)
+
+
+class Activation(nn.Module):
+    """An activation as a module: `Activation("gelu")`, `Activation("elu", alpha=0.5)`, `Activation("gelu", mu=0, sigma=0.5)`.
+
+    The parameters are fixed numbers, the function's own keyword arguments. Input and output have the same shape. Raises
+    `ConfigurationError` for an unknown name or a parameter that the function does not have.
+    """
+
+    def __init__(self, name: str, **parameters: float) -> None:
+        super().__init__()
+        self.function = get(name)
+        known = list(inspect.signature(self.function).parameters)[1:]
+        for parameter in parameters:
+            if parameter not in known:
+                raise ConfigurationError(f"{name} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}")
+        self.name, self.parameters_given = name, parameters
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, **self.parameters_given)
+
+    def extra_repr(self) -> str:
+        return ", ".join([repr(self.name), *(f"{name}={value}" for name, value in self.parameters_given.items())])

@@ -1,0 +1,1 @@
+"""What the chapters on the activation itself show: a module each, called by the notebook of the same name."""
