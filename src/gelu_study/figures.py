@@ -1,6 +1,6 @@
 """Matplotlib figures of records and tables, and captions that say what made them.
 
-Each activation has one colour (of Okabe and Ito's palette), line style and marker everywhere, so that it is told apart
+Each activation has one colour (of Okabe and Ito's palette for the paper's), line style and marker everywhere, so that it is told apart
 without colour too. Panels are stacked and type is large: a figure can be read at the width of a phone. No figure is
 known to pyplot.
 """
@@ -38,6 +38,15 @@ STYLES: dict[str, tuple[str, Any, str]] = {
     "gelu_sigmoid": ("#CC79A7", (0, (3, 1)), "v"),
     "silu": ("#E69F00", (0, (8, 2, 1, 2, 1, 2)), "P"),
     "identity": ("#000000", (0, (2, 2)), "X"),
+    "lalu": ("#882255", (0, (4, 1, 1, 1)), "H"),
+    "calu": ("#7B4BB7", (0, (12, 2, 2, 2)), "8"),
+    "leaky_relu": ("#A6761D", (0, (5, 2, 1, 2, 1, 2, 1, 2)), "<"),
+    "squared_relu": ("#B2182B", (0, (4, 4)), "*"),
+    "selu": ("#44AA99", (0, (10, 2, 1, 2)), ">"),
+    "celu": ("#808000", (0, (2, 1, 1, 1)), "1"),
+    "softplus": ("#777777", (0, (3, 3, 1, 3)), "p"),
+    "mish": ("#332288", (0, (7, 3, 3, 3)), "h"),
+    "hard_swish": ("#661100", (0, (12, 3)), "d"),
 }
 """Colour, line style and marker of each activation."""
 
