@@ -16,7 +16,7 @@ repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
 import = $(if $(DATA),$(study) data mnist --from "$(DATA)")
 
 .DEFAULT_GOAL := help
-.PHONY: help book test quick reproduce verify data lab serve bench readme lint lock clean environment
+.PHONY: help book test quick reproduce verify data lab serve bench measure readme lint lock clean environment
 
 help: ## list the targets
 	@echo 'make TARGET [NAME=VALUE ...]'
@@ -59,6 +59,11 @@ serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
 
 bench: environment ## measure training speed against two plain loops and the matrix rate of this machine
 	$(study) bench $(device)
+
+measure: environment ## measure again what the chapters on the activation show: cost, swapped forms (needs MNIST)
+	$(import)
+	$(study) measure activation-cost $(device)
+	$(study) measure activation-swaps $(device)
 
 readme: environment ## write the answer in README.md anew from the records
 	$(study) readme

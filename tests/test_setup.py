@@ -219,6 +219,10 @@ def test_an_environment_that_failed_to_install_is_not_taken_for_a_good_one(stub:
         (["reproduce", "SCALE=smoke", "SEEDS=0-4,9"], ["run><mnist-classifier><--scale><smoke><--seeds><0-4,9>"]),
         (["verify", "DEVICE=cuda"], ["verify><--device><cuda>"]),
         (["bench", "DEVICE=cpu"], ["bench><--device><cpu>"]),
+        (
+            ["measure", "DEVICE=cpu"],
+            ["measure><activation-cost><--device><cpu>", "measure><activation-swaps><--device><cpu>"],
+        ),
     ],
 )
 def test_options_pass_through(stub: Path, arguments: list[str], expected: list[str]) -> None:
