@@ -1,6 +1,7 @@
 """Activation functions by name: functions, modules, and the in-place kernels with which the training engine evaluates them.
 
-Every function takes and returns a floating-point tensor of any shape and is differentiable by autograd to any order.
+Every function takes and returns a floating-point tensor of any shape and is differentiable by autograd. The gates x F(x) are our
+own (see `gates`); the rivals are PyTorch's, with its behaviour at the edges (Mish and hard swish are NaN at -inf, for instance).
 `value_and_slope_` gives value and derivative together without allocating, which is what a stacked training step wants.
 
 The GELU comes in three forms, and they are different functions: `gelu` is x Phi(x), `gelu_tanh` the approximation with which every
@@ -13,6 +14,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from gelu_study.activations import kernels
@@ -113,8 +115,12 @@ def title(name: str) -> str:
 
 
 def value_and_slope_(name: str, x: Tensor, value: Tensor, slope: Tensor) -> None:
-    """Write f(x) into `value` and f'(x) into `slope`, both shaped like x and distinct from it; nothing for autograd is kept."""
-    _kernel(name)(x, value, slope)
+    """Write f(x) into `value` and f'(x) into `slope`, both shaped like x and distinct from it; nothing for autograd is kept.
+
+    For float32 and float64, at a training step's pace: see `kernels` for what that costs in accuracy.
+    """
+    with torch.no_grad():
+        _kernel(name)(x.detach(), value, slope)
 
 
 def _kernel(name: str) -> Kernel:

@@ -75,9 +75,14 @@ def from_tail(tail: Tensor, u: Tensor) -> Tensor:
     return torch.addcmul(torch.mul(sign, 0.5).add_(0.5), sign, tail, value=-1)
 
 
-def _precise(a: Tensor) -> tuple[Tensor, Tensor]:
+def split(a: Tensor) -> tuple[Tensor, Tensor]:
+    """float64 a as a sum of its upper 26 bits, whose products are exact, and the rest."""
     high = torch.bitwise_and(a.view(torch.int64), _LOW_BITS).view(a.dtype)
-    low = a - high
+    return high, a - high
+
+
+def _precise(a: Tensor) -> tuple[Tensor, Tensor]:
+    high, low = split(a)
     # exp(-a^2 / 2), and what rounding took from its exponent
     exponent = torch.mul(a, a).mul_(-0.5)
     lost = torch.addcmul(exponent, high, high, value=0.5)

@@ -1,7 +1,7 @@
 """In-place kernels: value and derivative together, without allocating, for the training engine's stacked steps.
 
-They trade the last digits of the tail for speed: float32 throughout, within a few units of the last place of 1. Each takes
-(x, value, slope), writes f(x) into `value` and f'(x) into `slope`; x is left as it was and shares memory with neither.
+They trade the last digits of the tail for speed: x's own float32 or float64 throughout, within a few units of the last place of 1.
+Each takes (x, value, slope), writes f(x) into `value` and f'(x) into `slope`; x is left as it was and shares memory with neither.
 """
 
 from __future__ import annotations
@@ -39,15 +39,13 @@ def _logistic(c1: float, c3: float) -> Kernel:
         value.mul_(x).sigmoid_()  # s
         torch.addcmul(one, x, x, value=3 * c3, out=slope)
         if c3:
-            slope.clamp_(max=_LARGEST)  # where x^2 overflows: s (1 - s) is 0 there, and infinity times 0 is no number
+            # where x^2 overflows, s (1 - s) is 0, and infinity times 0 is no number
+            slope.clamp_(max=torch.finfo(x.dtype).max)
         torch.ops.aten.sigmoid_backward.grad_input(slope, value, grad_input=slope)  # slope * s * (1 - s)
         torch.addcmul(value, x, slope, out=slope)
         value.mul_(x)
 
     return kernel
-
-
-_LARGEST = torch.finfo(torch.float32).max
 
 
 def _relu(x: Tensor, value: Tensor, slope: Tensor) -> None:
@@ -71,10 +69,11 @@ def by_autograd(function: Callable[[Tensor], Tensor]) -> Kernel:
     """The kernel of any elementwise function, at autograd's pace."""
 
     def kernel(x: Tensor, value: Tensor, slope: Tensor) -> None:
-        with torch.enable_grad():
-            tracked = x.detach().requires_grad_()
+        with torch.inference_mode(False), torch.enable_grad():
+            tracked = x.detach().clone().requires_grad_()
             result = function(tracked)
-        slope.copy_(torch.autograd.grad(result, tracked, torch.ones_like(result))[0])
+            (gradient,) = torch.autograd.grad(result, tracked, torch.ones_like(result))
+        slope.copy_(gradient)
         value.copy_(result.detach())
 
     return kernel
