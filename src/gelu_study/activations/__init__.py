@@ -131,7 +131,7 @@ class Activation(nn.Module):
     """An activation as a module: `Activation("gelu")`, `Activation("elu", alpha=0.5)`, `Activation("gelu", mu=0, sigma=0.5)`.
 
     The parameters are fixed numbers, the function's own keyword arguments. Input and output have the same shape. Raises
-    `ConfigurationError` for an unknown name or a parameter that the function does not have.
+    `ConfigurationError` for an unknown name, a parameter that the function does not have, or a value that it refuses.
     """
 
     def __init__(self, name: str, **parameters: float) -> None:
@@ -141,6 +141,7 @@ class Activation(nn.Module):
         for parameter in parameters:
             if parameter not in known:
                 raise ConfigurationError(f"{name} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}")
+        self.function(torch.zeros(()), **parameters)  # a bad value is refused now rather than in the first batch
         self.name, self.parameters_given = name, parameters
 
     def forward(self, x: Tensor) -> Tensor:

@@ -25,10 +25,10 @@ def gated(name: str, x: Tensor, dim: int = -1) -> Tensor:
 
     Raises `ConfigurationError` for an unknown unit (it lists the known) or an odd number of features.
     """
-    gates.floating(x, name)
-    if name not in GATES:
+    gates.floating(x, "a gated unit")
+    if not isinstance(name, str) or name not in GATES:
         raise ConfigurationError(f"unknown gated unit {name!r}; known are {', '.join(GATES)}")
-    if x.dim() == 0 or x.shape[dim] % 2:
-        raise ConfigurationError(f"{name} halves dimension {dim} of shape {tuple(x.shape)}; give an even number of features")
+    if not -x.dim() <= dim < x.dim() or x.shape[dim] % 2:
+        raise ConfigurationError(f"{name} halves dimension {dim} of shape {tuple(x.shape)}; that takes an even number of features there")
     a, b = x.chunk(2, dim)
     return GATES[name](a) * b

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -195,11 +196,13 @@ def floating(x: Tensor, name: str) -> Tensor:
 
 
 def number(value: float, name: str, *, positive: bool = False) -> float:
-    """value as a float. Raises `ConfigurationError` if it is no finite number, or with `positive` not above 0."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    """value as a float. Raises `TypeError` if it is no number, `ConfigurationError` if it is out of range: no larger than
+    1e100, and with `positive` no smaller than 1e-100.
+    """
+    if not isinstance(value, int | float | Real) or isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; it must be a number")
-    if not math.isfinite(value) or (positive and value <= 0):
-        raise ConfigurationError(f"{name} is {value}; it must be {'positive and ' if positive else ''}finite")
+    if not (1e-100 <= value <= 1e100 if positive else -1e100 <= value <= 1e100):
+        raise ConfigurationError(f"{name} is {value}; it must be a number from {'1e-100' if positive else '-1e100'} to 1e100")
     return float(value)
 
 

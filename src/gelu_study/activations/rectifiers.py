@@ -57,7 +57,7 @@ def hard_swish(x: Tensor) -> Tensor:
 
 
 def identity(x: Tensor) -> Tensor:
-    """x itself: a linear network, the control."""
+    """x itself, the same tensor: a linear network, the control."""
     return floating(x, "identity")
 
 

@@ -26,7 +26,7 @@ class SOIMap(nn.Module):
             return gelu(x)
         probability = gate_probability(floating(x, "SOIMap"))
         drawn = torch.rand(x.shape, generator=self.generator, device=x.device, dtype=probability.dtype)
-        return x * (drawn < probability)
+        return torch.where(drawn < probability, x, torch.zeros_like(x))  # a product would make NaN of -inf
 
 
 def gate_probability(x: Tensor) -> Tensor:
