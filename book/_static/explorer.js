@@ -215,7 +215,7 @@
   }
 
   // Drawing
-  const MARGIN = { left: 50, right: 10, top: 6, bottom: 24 };
+  const MARGIN = { left: 50, right: 12, top: 6, bottom: 22 };
   const cache = new Map();
   function momentsOf(name) {
     const { gain } = told.initialisations[state.initialisation];
@@ -245,18 +245,19 @@
   // `curves` holds for each activation its points [x, y]; y is a logarithm where `log` says so.
   function draw({ svg }, { x: [left, right], y: [low, high], log, xTicks, xLabel, curves, cursor, height, label }) {
     const width = Math.max(200, svg.parentElement.clientWidth);
-    const [w, h] = [width - MARGIN.left - MARGIN.right, height - MARGIN.top - MARGIN.bottom];
+    const bottom = MARGIN.bottom + (xLabel ? 16 : 0);
+    const [w, h] = [width - MARGIN.left - MARGIN.right, height - MARGIN.top - bottom];
     const across = x => MARGIN.left + (x - left) / (right - left) * w;
     const up = y => MARGIN.top + (high - y) / (high - low) * h;
     const near = y => Math.min(2 * high - low, Math.max(2 * low - high, y)); // an infinite path is not drawn at all
     const parts = [];
-    for (const [y, text] of (log ? decades : ticks)(low, high, Math.floor(h / 32)))
+    for (const [y, text] of (log ? decades : ticks)(low, high, Math.floor(h / 26)))
       parts.push(`<path class="explorer-grid${y === 0 && !log ? " explorer-zero" : ""}" d="M${MARGIN.left} ${up(y).toFixed(1)}h${w}"/>`,
         `<text x="${MARGIN.left - 6}" y="${(up(y) + 4).toFixed(1)}" text-anchor="end">${text}</text>`);
     for (const [x, text] of xTicks(Math.floor(w / 55)))
       parts.push(`<path class="explorer-grid${x === 0 && !log ? " explorer-zero" : ""}" d="M${across(x).toFixed(1)} ${MARGIN.top}v${h}"/>`,
-        `<text x="${across(x).toFixed(1)}" y="${height - 8}" text-anchor="middle">${text}</text>`);
-    parts.push(`<text class="explorer-axis" x="${width - MARGIN.right}" y="${height - 30}" text-anchor="end">${xLabel}</text>`);
+        `<text x="${across(x).toFixed(1)}" y="${height - bottom + 16}" text-anchor="middle">${text}</text>`);
+    parts.push(`<text class="explorer-axis" x="${MARGIN.left + w / 2}" y="${height - 5}" text-anchor="middle">${xLabel}</text>`);
     const inside = y => y >= low - 1e-9 && y <= high + 1e-9;
     const lines = curves.map(({ name, points }, place) => {
       const line = points.map(([x, y]) => Number.isFinite(y) ? `${across(x).toFixed(1)} ${up(near(y)).toFixed(1)}` : null);
@@ -332,7 +333,7 @@
     const here = names.map(name => evaluate(name, x, state));
     const size = y => state.logarithmic ? Math.log10(Math.abs(y)) : y;
     const curves = part => names.map((name, i) => ({ name, points: xs.map((at, k) => [at, part(computed[i][k], exact[k])]) }));
-    const axis = { x: [-reach, reach], xTicks: count => ticks(-reach, reach, count), xLabel: "x" };
+    const axis = { x: [-reach, reach], xTicks: count => ticks(-reach, reach, count), xLabel: "" };
 
     let drawn = curves(([f]) => f);
     draw(plots.value, { ...axis, height: 230, curves: drawn, y: extent(drawn, [-reach, 1.2 * reach]), cursor: { x, at: here.map(([f]) => f) },
@@ -342,7 +343,7 @@
       label: `Derivative over x: ${among}` });
     drawn = curves(([f], reference) => size(f - reference));
     plots.difference.caption.firstChild.textContent = state.logarithmic ? "Size of f(x) − x Φ(x)" : "Difference from the exact GELU, f(x) − x Φ(x)";
-    draw(plots.difference, { ...axis, height: 180, curves: drawn, log: state.logarithmic,
+    draw(plots.difference, { ...axis, height: 196, xLabel: "x", curves: drawn, log: state.logarithmic,
       y: state.logarithmic ? extentOfLogs(drawn, 3, 6) : extent(drawn, [-reach, reach]),
       cursor: { x, at: here.map(([f]) => size(f - exactGelu(x))) }, label: `Difference from the exact GELU over x: ${among}` });
     values.innerHTML = table([`x = ${minus(String(x))}`, "f(x)", "f′(x)", "f(x) − x Φ(x)"],
@@ -350,7 +351,7 @@
 
     const travelled = names.map(momentsOf);
     drawn = names.map((name, i) => ({ name, points: travelled[i].moments.map((moment, l) => [l + 1, Math.log10(moment)]) }));
-    draw(plots.moments, { x: [1, told.layers], xLabel: "layer", log: true, height: 230, curves: drawn, y: extentOfLogs(drawn, 2, 40),
+    draw(plots.moments, { x: [1, told.layers], xLabel: "layer", log: true, height: 246, curves: drawn, y: extentOfLogs([...drawn, { points: [[1, 0]] }], 2, 40),
       xTicks: count => [[1, "1"], ...ticks(1, told.layers, Math.min(6, count))].filter(([l]) => l >= 1),
       cursor: { x: state.layer, at: travelled.map(({ moments }) => Math.log10(moments[state.layer - 1])) },
       label: `Second moment over the layers, on a logarithmic axis: ${among}. The values after the chosen layer are in the table below.` });
@@ -392,7 +393,8 @@
       const at = svg.pointed(event);
       change(key === "moments" ? { layer: clamp("layer", at) } : { x: Math.round(at * 100) / 100 });
     };
-    svg.addEventListener("pointermove", follow);
+    // a pointer at rest gets events too, when what lies beneath it is redrawn
+    svg.addEventListener("pointermove", event => { if (event.movementX || event.movementY) follow(event); });
     svg.addEventListener("pointerdown", follow);
   }
   addEventListener("hashchange", () => { if (read()) change(read()); });

@@ -197,7 +197,17 @@ class Preset:
 
 def presets() -> list[Preset]:
     """The presets whose activations the registry has; every number in their sentences is computed."""
-    return [make() for needs, make in _PRESETS if set(needs) <= set(offered())]
+    return [make() for needs, make in _PRESETS if set(needs) <= {*offered(), *parameters("gelu")}]
+
+
+def _text(value: float, digits: int = 3) -> str:
+    """A number as prose writes it: −0.170, 5.3 × 10⁻⁵."""
+    mantissa, _, exponent = pages.number(value, digits).partition("e")
+    power = f" × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}" if exponent else ""
+    return f"{mantissa}{power}".replace("-", "−")
+
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _far(name: str, settings: Settings) -> tuple[float, float]:
@@ -212,11 +222,11 @@ def _three_rivals() -> Preset:
     settings = Settings(("gelu", "relu", "elu"))
     x = np.linspace(-4, 4, 80_001)
     value, slope = evaluate("gelu", x, settings)
-    distance = _far("relu", settings)[0]
+    distance, elu = _far("relu", settings)[0], float(evaluate("elu", np.array([-12.0]), settings)[0][0])
     seen = (
-        f"GELU alone turns back: it falls to {value.min():.3f} at x = {x[value.argmin()]:.3f} and returns to 0 on the left. Its "
-        f"slope does not stay between 0 and 1: it goes from {slope.min():.3f} to {slope.max():.3f}. From ReLU it is never further "
-        f"than {pages.number(distance)}; ELU leaves both for {evaluate('elu', np.array([-12.0]), settings)[0][0]:.0f}."
+        f"GELU alone turns back: it falls to {_text(value.min())} at x = {_text(x[value.argmin()])} and returns to 0 on the "
+        f"left. Its slope does not stay between 0 and 1: it goes from {_text(slope.min())} to {_text(slope.max())}. From ReLU it "
+        f"is never further than {_text(distance)}; ELU leaves both for {_text(elu, 1)}."
     )
     return Preset("GELU, ReLU, ELU", settings, seen)
 
@@ -226,16 +236,16 @@ def _three_forms() -> Preset:
     far = {name: _far(name, settings) for name in settings.activations}
     at = np.array([-5.0])
     share = float(evaluate("gelu_tanh", at, settings)[0][0] / evaluate("gelu", at, settings)[0][0])
-    words = [f"the {label} by {far[name][0]:.3g} at |x| = {abs(far[name][1]):.2f}" for name, label in _FORMS.items()]
+    words = [f"the {label} {_text(far[name][0])} at |x| = {abs(far[name][1]):.2f}" for name, label in _FORMS.items()]
     seen = (
         f"On the logarithmic axis one sees the sizes: {words[0]}, {words[1]}, and SiLU, which is none of GELU's forms, by "
-        f"{far['silu'][0]:.3f}. In the tail a small difference may be all there is: at x = −5 the tanh form has "
+        f"{_text(far['silu'][0])}. In the tail a small difference may be all there is: at x = −5 the tanh form has "
         f"{100 * share:.0f} % of the exact value."
     )
     return Preset("The forms of GELU", settings, seen)
 
 
-_FORMS = {"gelu_tanh": "tanh form is off by at most", "gelu_sigmoid": "sigmoid form"}
+_FORMS = {"gelu_tanh": "tanh form is off by at most", "gelu_sigmoid": "sigmoid form by"}
 
 
 def _narrow_gate() -> Preset:
@@ -243,7 +253,7 @@ def _narrow_gate() -> Preset:
     x = np.linspace(-3, 3, 60_001)
     relu = evaluate("relu", x, settings)[0]
     gaps = [(s, np.abs(evaluate("gelu", x, replace(settings, sigma=s))[0] - relu).max()) for s in (1.0, 0.1, 0.01)]
-    listed = ", ".join(f"{gap:.2g} at σ = {s:g}" for s, gap in gaps)
+    listed = ", ".join(f"{_text(gap)} at σ = {s:g}" for s, gap in gaps)
     seen = (
         f"Drag σ towards 0: x Φ(x/σ) tends to ReLU everywhere at once. The greatest distance between the two is {listed}, "
         "in proportion to σ. Then move μ, and the gate opens elsewhere."
@@ -255,11 +265,11 @@ def _eight_layers() -> Preset:
     settings = Settings(("gelu", "relu", "elu"))
     after = {name: second_moments(name, settings)[7] for name in settings.activations}
     he = {name: second_moments(name, replace(settings, initialisation="he"))[7] for name in ("relu", "gelu")}
-    listed = ", ".join(f"{pages.number(after[name], 2)} for {activations.title(name)}" for name in settings.activations)
+    listed = ", ".join(f"{_text(after[name], 2)} for {activations.title(name)}" for name in settings.activations)
     seen = (
         f"With unit-norm weights, as in the paper, a signal of variance 1 has after the eighth layer a second moment of {listed}: "
         "GELU starts from the faintest signal of the three. He's gain of 2, made for ReLU, holds ReLU's at "
-        f"{pages.number(he['relu'], 2)} and leaves GELU's at {pages.number(he['gelu'], 2)}; "
+        f"{_text(he['relu'], 2)} and leaves GELU's at {_text(he['gelu'], 2)}; "
         "the variance-matched gain holds each at its own constant."
     )
     return Preset("Eight layers", settings, seen, plot="moments")
@@ -268,10 +278,11 @@ def _eight_layers() -> Preset:
 def _other_gates() -> Preset:
     settings = Settings(("gelu", "silu", "lalu", "calu"), reach=8, x=-4)
     at = np.array([-4.0])
-    listed = ", ".join(f"{pages.number(evaluate(n, at, settings)[0][0])} for {activations.title(n)}" for n in settings.activations)
+    values = {activations.title(name): float(evaluate(name, at, settings)[0][0]) for name in settings.activations}
+    listed = ", ".join(f"{_text(values[title])} for {title}" for title in sorted(values, key=lambda title: -values[title]))
     seen = (
         f"The heavier the tail of F, the longer x F(x) stays away from 0: at x = −4 it is {listed}. The last never returns: it "
-        f"tends to −1/π = {-1 / np.pi:.3f}."
+        f"tends to −1/π = {_text(-1 / np.pi)}."
     )
     return Preset("Other gates", settings, seen)
 
@@ -279,7 +290,7 @@ def _other_gates() -> Preset:
 _PRESETS: tuple[tuple[tuple[str, ...], Callable[[], Preset]], ...] = (
     (("gelu", "relu", "elu"), _three_rivals),
     (("gelu", "gelu_tanh", "gelu_sigmoid", "silu"), _three_forms),
-    (("gelu", "relu"), _narrow_gate),
+    (("relu", "sigma"), _narrow_gate),
     (("gelu", "relu", "elu"), _eight_layers),
     (("gelu", "silu", "lalu", "calu"), _other_gates),
 )

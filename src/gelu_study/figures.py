@@ -1,8 +1,8 @@
 """Matplotlib figures of records and tables, and captions that say what made them.
 
-Each activation has one colour (of Okabe and Ito's palette for the paper's), line style and marker everywhere, so that it is told apart
-without colour too. Panels are stacked and type is large: a figure can be read at the width of a phone. No figure is
-known to pyplot.
+Each activation has one colour (of Okabe and Ito's palette for the paper's), line style and marker everywhere, so that it is
+told apart without colour too. Panels are stacked and type is large: a figure can be read at the width of a phone. No figure
+is known to pyplot.
 """
 
 from __future__ import annotations
