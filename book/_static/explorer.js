@@ -96,7 +96,7 @@
     if (!Number.isFinite(value)) return value > 0 ? "∞" : "–";
     if (value === 0) return "0";
     if (Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5) return minus(value.toPrecision(digits));
-    const [mantissa, exponent] = value.toExponential(digits - 2).split("e");
+    const [mantissa, exponent] = value.toExponential(Math.max(1, digits - 2)).split("e");
     return `${minus(mantissa)} × ${power(Number(exponent))}`;
   }
 
@@ -394,7 +394,12 @@
       change(key === "moments" ? { layer: clamp("layer", at) } : { x: Math.round(at * 100) / 100 });
     };
     // a pointer at rest gets events too, when what lies beneath it is redrawn
-    svg.addEventListener("pointermove", event => { if (event.movementX || event.movementY) follow(event); });
+    let rest = "";
+    svg.addEventListener("pointermove", event => {
+      const place = `${event.clientX} ${event.clientY}`;
+      if (place !== rest) follow(event);
+      rest = place;
+    });
     svg.addEventListener("pointerdown", follow);
   }
   addEventListener("hashchange", () => { if (read()) change(read()); });
