@@ -29,6 +29,6 @@ def gated(name: str, x: Tensor, dim: int = -1) -> Tensor:
     if not isinstance(name, str) or name not in GATES:
         raise ConfigurationError(f"unknown gated unit {name!r}; known are {', '.join(GATES)}")
     if not -x.dim() <= dim < x.dim() or x.shape[dim] % 2:
-        raise ConfigurationError(f"{name} halves dimension {dim} of shape {tuple(x.shape)}; that takes an even number of features there")
+        raise ConfigurationError(f"{name} halves dimension {dim}, here of shape {tuple(x.shape)}; its size must be even")
     a, b = x.chunk(2, dim)
     return GATES[name](a) * b
