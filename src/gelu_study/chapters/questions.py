@@ -111,7 +111,7 @@ def swapping() -> None:
     """What happens to a trained network whose activation is swapped: a table, and sentences from it."""
     taken = measurements.read(SWAPS)
     if taken is None:
-        pages.text(f"> **Not measured yet.** `gelu-study measure {SWAPS}` trains the networks, in about a quarter of an hour.")
+        pages.text(f"> **Not measured yet.** `gelu-study measure {SWAPS}` trains the networks, in about ten minutes.")
         return
     rows = taken.result["rows"]
     tables = {name: swaps.medians(rows, name) for name in ("error", "changed", "difference")}
