@@ -148,9 +148,9 @@
   const dash = name => told.activations[name].dash.map(length => 2 * length).join(" ");
   const marker = (name, x, y, size = 5.5) =>
     `<path d="${told.activations[name].marker}" transform="translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${size})"/>`;
-  const swatch = name => `<svg class="explorer-swatch" width="38" height="12" aria-hidden="true"><g class="explorer-curve"
-    style="--colour: ${told.activations[name].colour}"><path class="explorer-line" d="M0 6H38" stroke-dasharray="${dash(name)}"/>
-    ${marker(name, 19, 6)}</g></svg>`;
+  const swatch = name => `<svg class="explorer-swatch" width="30" height="12" aria-hidden="true"><g class="explorer-curve"
+    style="--colour: ${told.activations[name].colour}"><path class="explorer-line" d="M0 6H30" stroke-dasharray="${dash(name)}"/>
+    ${marker(name, 15, 6)}</g></svg>`;
 
   // Controls
   const inputs = {};
@@ -303,7 +303,7 @@
   function extentOfLogs(curves, least, most) {
     const all = curves.flatMap(({ points }) => points.map(([, y]) => y)).filter(y => Number.isFinite(y) && Math.abs(y) < 40);
     if (!all.length) return [-1, 0.2];
-    const high = Math.max(...all), low = Math.max(Math.min(...all), high - most);
+    const high = Math.min(15, Math.max(...all)), low = Math.max(Math.min(...all), high - most);
     return [Math.min(low, high - least) - 0.15, high + 0.15];
   }
 

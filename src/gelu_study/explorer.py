@@ -278,8 +278,9 @@ def _eight_layers() -> Preset:
 def _other_gates() -> Preset:
     settings = Settings(("gelu", "silu", "lalu", "calu"), reach=8, x=-4)
     at = np.array([-4.0])
-    values = {activations.title(name): float(evaluate(name, at, settings)[0][0]) for name in settings.activations}
-    listed = ", ".join(f"{_text(values[title])} for {title}" for title in sorted(values, key=lambda title: -values[title]))
+    values = {name: float(evaluate(name, at, settings)[0][0]) for name in settings.activations}
+    words = {name: activations.title(name).replace("Laplace", "the Laplace").replace("Cauchy", "the Cauchy") for name in values}
+    listed = ", ".join(f"{_text(values[name])} for {words[name]}" for name in sorted(values, key=lambda name: -values[name]))
     seen = (
         f"The heavier the tail of F, the longer x F(x) stays away from 0: at x = −4 it is {listed}. The last never returns: it "
         f"tends to −1/π = {_text(-1 / np.pi)}."
@@ -367,7 +368,7 @@ def controls(settings: Settings) -> Any:
     """The explorer as a box of ipywidgets, redrawn by matplotlib at every change."""
     import ipywidgets  # type: ignore[import-untyped]
 
-    wide = {"style": {"description_width": "9em"}, "layout": ipywidgets.Layout(width="32em")}
+    wide = {"style": {"description_width": "18em"}, "layout": ipywidgets.Layout(width="38em")}
     titles = [(activations.title(name), name) for name in offered()]
     kinds = [(title, name) for name, (title, _) in INITIALISATIONS.items()]
     found: dict[str, Any] = {
@@ -384,8 +385,7 @@ def controls(settings: Settings) -> Any:
             min=control.low,
             max=control.high,
             step=control.step,
-            description=control.label,
-            tooltip=control.meaning,
+            description=f"{control.label}, {control.meaning}",
             continuous_update=False,  # a drawing takes longer than a step of a drag
             **wide,
         )
