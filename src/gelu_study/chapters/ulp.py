@@ -140,21 +140,27 @@ def every(dtype: torch.dtype) -> Tensor:
 
 
 def tail_end(form: str, dtype: torch.dtype) -> float:
-    """The most negative x at which a form is still a normal number of a dtype, to 1e-4."""
-    x = np.arange(-40, 0, 1e-4)
-    with _quiet():
-        normal = np.abs(_scipy(form, x).value) >= torch.finfo(dtype).tiny
-    return float(x[normal.argmax()]) if normal.any() else 0.0
+    """The most negative x at which a form is still a normal number of a dtype, by bisection."""
+    low, high = -1e3, -2.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if abs(_scipy(form, np.array([middle])).value[0]) >= torch.finfo(dtype).tiny:
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def sample(form: str, dtype: torch.dtype, count: int, seed: int) -> Tensor:
-    """About `count` distinct inputs, ascending, where errors may be great; every input of a 16-bit type.
+    """About `count` distinct finite inputs, ascending, where errors may be great; every one of a 16-bit type.
 
     Three quarters are spread evenly from beyond the end of the tail to 8, the others over all magnitudes of both signs and
     around the places where something changes: the end of the tail, 0, the least normal number, the greatest.
     """
     if dtype in (torch.float16, torch.bfloat16):
-        return every(dtype)
+        numbers = every(dtype)
+        finite: Tensor = numbers[numbers.isfinite()]
+        return finite
     info, rng = torch.finfo(dtype), np.random.default_rng(seed)
     end = tail_end(form, dtype)
     few = max(count // 32, 4)
@@ -169,7 +175,8 @@ def sample(form: str, dtype: torch.dtype, count: int, seed: int) -> Tensor:
             np.array([0.0, info.tiny, -info.tiny, info.max, -info.max, info.eps * info.tiny]),
         ]
     )
-    return torch.unique(torch.from_numpy(x).to(dtype))
+    distinct: Tensor = torch.unique(torch.from_numpy(x).to(dtype))
+    return distinct
 
 
 def unit(values: Array, dtype: torch.dtype) -> Array:
