@@ -68,12 +68,11 @@ def _gaussian_curvature(u: Tensor) -> Parts:
 
 def _logistic(c1: float, c3: float) -> Callable[[Tensor, bool], Parts]:
     def gate(u: Tensor, full: bool) -> Parts:
-        if c3 == 0:
-            s = torch.mul(u, c1).sigmoid_()
-            return s, (1 - s).mul_(s).mul_(c1)
         square = u * u
-        s = torch.mul(square, c3).add_(c1).mul_(u).sigmoid_()
-        return s, (1 - s).mul_(s).mul_(square.mul_(3 * c3).add_(c1))
+        inner = torch.mul(square, c3).add_(c1).mul_(u) if c3 else u * c1
+        s = torch.sigmoid(inner)
+        rest = torch.sigmoid(inner.neg_()) if full else 1 - s  # the difference keeps few digits where s is near 1
+        return s, rest.mul_(s).mul_(square.mul_(3 * c3).add_(c1))
 
     return gate
 
@@ -120,9 +119,12 @@ def _gaussian_block(u: Tensor, gate: Tensor, density: Tensor, a: Tensor, b: Tens
 def _logistic_block(c1: float, c3: float) -> Block:
     def block(u: Tensor, gate: Tensor, density: Tensor, a: Tensor, b: Tensor, c: Tensor) -> None:
         a.copy_(u)
-        gate.copy_(torch.mul(a, a, out=b).mul_(c3).add_(c1).mul_(a).sigmoid_())
-        torch.mul(u, u, out=density).mul_(3 * c3).add_(c1)
-        torch.ops.aten.sigmoid_backward.grad_input(density, gate, grad_input=density)  # density * gate * (1 - gate)
+        torch.mul(a, a, out=b)
+        torch.mul(b, c3, out=c).add_(c1).mul_(a).sigmoid_()
+        b.mul_(3 * c3).add_(c1)
+        torch.ops.aten.sigmoid_backward.grad_input(b, c, grad_input=b)  # b * s * (1 - s), in float64: float32 loses 1 - s
+        gate.copy_(c)
+        density.copy_(b)
 
     return block
 
@@ -201,15 +203,20 @@ def number(value: float, name: str, *, positive: bool = False) -> float:
     """
     if not isinstance(value, int | float | Real) or isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}; it must be a number")
+    try:
+        value = float(value)
+    except OverflowError:
+        value = math.inf
     if not (1e-100 <= value <= 1e100 if positive else -1e100 <= value <= 1e100):
         raise ConfigurationError(f"{name} is {value}; it must be a number from {'1e-100' if positive else '-1e100'} to 1e100")
-    return float(value)
+    return value
 
 
 def value_and_slope(form: str, x: Tensor, mu: float, sigma: float, slope: bool = True) -> Parts:
     """x G(u) and its derivative G(u) + x G'(u) / sigma in x's dtype, u = (x - mu) / sigma; without `slope` zeros of no size."""
     rule, standard = FORMS[form], mu == 0 and sigma == 1
-    if rule.block and standard and x.device.type == "cpu" and x.dtype != torch.float64 and not torch.compiler.is_compiling():
+    plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu" and not torch.compiler.is_compiling()
+    if rule.block and standard and plain and x.dtype != torch.float64:
         return _blockwise(form, x, slope)
     return _at_once(form, x, mu, sigma, slope)
 
@@ -248,11 +255,8 @@ def _blockwise(form: str, x: Tensor, slope: bool) -> Parts:
     for start in range(0, x.numel(), size):
         part, part_slope = flat[start : start + size], flat_slopes[start : start + size]
         n = len(part)
-        if not part.amin() >= least:
-            results = _at_once(form, part, 0.0, 1.0, slope)
-            part.copy_(results[0])
-            part_slope.copy_(results[1])
-            continue
+        far = None if part.amin() >= least else (part < least).nonzero().squeeze(1)
+        mended = None if far is None else _at_once(form, part[far], 0.0, 1.0, slope)
         clamped, gate, density, product = single[:, :n]
         torch.clamp(clamped.copy_(part), -LIMIT, LIMIT, out=clamped)
         block(clamped, gate, density, *double[:, :n])
@@ -260,6 +264,10 @@ def _blockwise(form: str, x: Tensor, slope: bool) -> Parts:
         part.copy_(product.mul_(gate))
         if slope:
             part_slope.copy_(density.mul_(clamped).add_(gate))
+        if mended is not None:
+            part[far] = mended[0]
+            if slope:
+                part_slope[far] = mended[1]
     return value, slopes
 
 
