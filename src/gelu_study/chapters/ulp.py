@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -141,10 +142,12 @@ def every(dtype: torch.dtype) -> Tensor:
 
 def tail_end(form: str, dtype: torch.dtype) -> float:
     """The most negative x at which a form is still a normal number of a dtype, by bisection."""
+    least = math.log(torch.finfo(dtype).tiny)
     low, high = -1e3, -2.0
     for _ in range(50):
         middle = (low + high) / 2
-        if abs(_scipy(form, np.array([middle])).value[0]) >= torch.finfo(dtype).tiny:
+        gate = special.log_ndtr(middle) if form == "gelu" else special.log_expit(_inner(form, middle))
+        if math.log(-middle) + gate >= least:
             high = middle
         else:
             low = middle
@@ -225,15 +228,19 @@ _CUBIC = {"gelu_tanh": 0.044715 * _TANH, "gelu_sigmoid": 0.0, "silu": 0.0}
 """A logistic gate is sigmoid(c1 x + c3 x^3): 0.5 (1 + tanh v) = sigmoid(2 v)."""
 
 
+def _inner(form: str, u: Any) -> Any:
+    return _LINEAR[form] * u + _CUBIC[form] * u**3
+
+
 def _scipy(form: str, x: Array) -> Reference:
     with _quiet():
         u = np.clip(x, -1e3, 1e3)  # the gate does not change any more
         if form == "gelu":
             gate, density = special.ndtr(u), np.exp(-0.5 * u * u) / math.sqrt(2 * math.pi)
         else:
-            c1, c3 = _LINEAR[form], _CUBIC[form]
-            v = c1 * u + c3 * u**3
-            gate, density = special.expit(v), special.expit(v) * special.expit(-v) * (c1 + 3 * c3 * u * u)
+            v = _inner(form, u)
+            gate = special.expit(v)
+            density = gate * special.expit(-v) * (_LINEAR[form] + 3 * _CUBIC[form] * u * u)
         value = np.where(gate == 0, np.copysign(0.0, x), np.where(x == 0, 0.0, x) * gate)
         none = np.zeros_like(x)
         return Reference(value, none, gate + u * density, none, gate + np.abs(u) * density)
