@@ -33,15 +33,16 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 
 @dataclass(frozen=True)
 class Reference:
-    """x G(x) and its derivative as sums high + low of float64, and G + |x| G', against which the derivative's error is held.
+    """x G(x), its derivative, and G + |x| G', against which the derivative's error is held.
 
-    The derivative is a difference where x < 0 and crosses zero, so an error relative to itself would be infinite there.
+    The derivative is a difference where x < 0 and crosses zero, so an error relative to itself would be infinite there. The
+    parts that float64 does not hold are in its ulp of the value, and of `scale`: as numbers they would underflow in the tail.
     """
 
     value: Array
-    value_low: Array
+    value_rest: Array
     slope: Array
-    slope_low: Array
+    slope_rest: Array
     scale: Array
 
 
@@ -102,8 +103,8 @@ def measure(function: Function, form: str, x: Tensor, against: Reference | None 
     value, slope = evaluate(function, x)
     return Errors(
         points,
-        _errors(value, true.value, true.value_low, true.value),
-        _errors(slope, true.slope, true.slope_low, true.scale),
+        _errors(value, true.value, true.value_rest, true.value),
+        _errors(slope, true.slope, true.slope_rest, true.scale),
     )
 
 
@@ -204,11 +205,11 @@ def _numbers(x: Tensor) -> Array:
     return x.detach().double().numpy()
 
 
-def _errors(got: Tensor, high: Array, low: Array, scale: Array) -> Array:
+def _errors(got: Tensor, high: Array, rest: Array, scale: Array) -> Array:
     found = _numbers(got)
     info = torch.finfo(got.dtype)
     with _quiet():
-        error = np.abs((found - high) - low) / unit(np.where(np.isfinite(scale), scale, 1.0), got.dtype)
+        error = np.abs((found - high) / unit(np.where(np.isfinite(scale), scale, 1.0), got.dtype) - rest)
     error[np.isnan(found)] = np.inf
     normal = (np.abs(scale) >= info.smallest_normal) & (np.abs(scale) <= info.max)
     return np.where(normal, error, np.nan)
@@ -301,7 +302,8 @@ def _decimal(form: str, x: Array) -> Reference:
             exact = Decimal(point)
             gate, density = _gate(form, exact)
             value, slope = exact * gate, gate + exact * density
-            high, high_slope = float(value), float(slope)
-            low, low_slope = float(value - Decimal(high)), float(slope - Decimal(high_slope))
-            rows[:, column] = high, low, high_slope, low_slope, float(gate + abs(exact) * density)
+            scale = float(gate + abs(exact) * density)
+            rows[::2, column] = float(value), float(slope), scale
+            rows[1, column] = (value - Decimal(float(value))) / Decimal(math.ulp(float(value)))
+            rows[3, column] = (slope - Decimal(float(slope))) / Decimal(math.ulp(scale))
     return Reference(*rows)
