@@ -1,8 +1,8 @@
 """Trains a sample of the ledger again and compares.
 
-The same run on the same machine with the same number of threads usually gives the same bits. Elsewhere sums are rounded in another
-order, and training amplifies that: the first epoch still agrees closely, the end only as well as two nearby trajectories do. So two
-tolerances are stated, one for each.
+The same run on the same machine with the same number of threads usually gives the same bits. Elsewhere, and in a stack of another
+size, sums are rounded in another order, and training amplifies that, most of all through ReLU's kink: the first epoch's training
+loss still agrees closely, the end only as well as two nearby trajectories do. So two tolerances are stated, one for each.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from gelu_study.errors import LedgerError
 from gelu_study.ledger import Ledger
 from gelu_study.runs import ENGINE, RunRecord
 
-EARLY_TOLERANCE = 0.02
-"""Greatest relative difference of the first epoch's validation losses and mean training loss."""
+EARLY_TOLERANCE = 0.03
+"""Greatest relative difference of the first epoch's mean training loss. Five times what was seen: of 96 first epochs trained again
+in stacks of another size, those of GELU and ELU came out the same to the last digit and those of ReLU differed by up to 6e-3."""
 FINAL_LOSS_TOLERANCE = 0.5
-"""Greatest difference of the logarithms of training, validation and test loss, each a mean over the last tenth of the epochs."""
+"""Greatest difference of the logarithms of training, validation and test loss, each a mean over the last tenth of the epochs; of
+seven whole runs trained again, three differed, by up to 0.15."""
 FINAL_ERROR_TOLERANCE = 0.25
 """Greatest difference of validation and test error, likewise, as a share of the error; a percentage point is always allowed."""
 
@@ -65,10 +67,6 @@ def compare(record: RunRecord, again: RunRecord) -> Comparison:
     if record.status != again.status or record.status == "diverged":
         same = record.status == again.status and (record.diverged or {}).get("epoch") == (again.diverged or {}).get("epoch")
         return Comparison(label, identical, 0.0 if same else math.inf, 0.0, 0.0, 0.0, same)
-    per_epoch = len(record.curves["validation_loss"]) // config.epochs
-
-    def first_epoch(of: RunRecord) -> np.ndarray:
-        return np.array([*of.curves["validation_loss"][:per_epoch], of.curves["train_loss_epoch"][0], of.curves["test_loss"][0]])
 
     def end(of: RunRecord, name: str) -> float:
         values = of.curves[name]
@@ -77,8 +75,8 @@ def compare(record: RunRecord, again: RunRecord) -> Comparison:
     def logarithm(value: float) -> float:
         return math.log(value) if value > 0 else -math.inf
 
-    with np.errstate(divide="ignore", invalid="ignore"):
-        early = float(np.max(np.nan_to_num(np.abs(first_epoch(record) / first_epoch(again) - 1), nan=0.0)))
+    first, first_again = (of.curves["train_loss_epoch"][0] for of in (record, again))
+    early = 0.0 if first == first_again else abs(first / first_again - 1) if first_again else math.inf
     losses = [[logarithm(end(of, name)) for of in (record, again)] for name in ("train_loss_epoch", "validation_loss", "test_loss")]
     final_loss = max(0.0 if one == other else abs(one - other) for one, other in losses)
     errors = [[end(of, name) for of in (record, again)] for name in ("validation_error", "test_error")]
