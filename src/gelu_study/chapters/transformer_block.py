@@ -497,7 +497,7 @@ def statistics_sentences(found: pd.DataFrame) -> list[str]:
     if len(sparse):
         words = ", ".join(f"{title(str(name))} ({_percent(row['zero'])})" for name, row in sparse.iterrows())
         lines.append(
-            f"Units that are exactly zero, more than one in a hundred, are found with {words} and with none of the others."
+            f"More than one unit in a hundred is exactly zero with {words} and with none of the others."
         )
     else:
         lines.append("With none of these units is more than one in a hundred exactly zero.")
