@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatterMathtext
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 from torch import Tensor
@@ -151,7 +153,7 @@ def draw_forms(names: Sequence[str] = APPROXIMATIONS) -> Figure:
             ax.plot(x, np.where((y := of(name, x)) > 1e-8, y, np.nan), color=colour, linestyle=line, gid=name)
         ax.set_title(f"{title}, distance from exact")
         ax.set_ylim(1e-7, 1)
-        figures._log(ax, "y")
+        _powers(ax)
     axes[-1].set_xlabel("x")
     figures._legend(figure, names, [])
     return figure
@@ -291,7 +293,7 @@ def draw_atlas(found: Atlas, form: str, quantity: str) -> Figure:
         ax.axhline(lost, color="#777777", ls=(0, (1, 2)), lw=1.2)
         ax.set_ylim(0.05, 8 * lost)
         ax.set_xlim(ends[0], ends[-1])
-        figures._log(ax, "y")
+        _powers(ax)
         ax.set_title(name)
         ax.set_ylabel("ulp")
     axes[-1].set_xlabel("x")
@@ -409,7 +411,7 @@ def defaults() -> None:
         f"Who asks for GELU and says no more gets the exact form of {listed(exact)}, but the tanh form of {listed(tanh)}. "
         "Weights load either way, and nothing complains. What it costs, for each single activation of an exact GELU: "
         f"{'; '.join(amounts)}. "
-        "What becomes of such differences in a trained network is measured in [the questions](questions.html)."
+        "What becomes of such differences in a trained network is another question, and measured among the questions people ask."
     )
 
 
@@ -460,6 +462,12 @@ def edge_table(dtype: str = "float32") -> None:
         expected = table[column].iloc[0]  # the right limits, which the tests hold against mathematics
         shown[column] = [_nowrap(cell if cell == expected else f"<b>{cell}</b>") for cell in table[column]]
     pages.plain_table(shown)
+
+
+def _powers(ax: Axes) -> None:
+    """A logarithmic axis over so many decades that powers of ten are plainer than numbers."""
+    figures._log(ax, "y")
+    ax.yaxis.set_major_formatter(LogFormatterMathtext())
 
 
 def _strips(x: Array, errors: Array, ends: Array) -> Array:
