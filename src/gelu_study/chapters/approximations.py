@@ -318,11 +318,11 @@ def tail(found: Atlas) -> None:
         if half is None:
             lines.append(f"- **{name}**: PyTorch's keeps half of its digits everywhere.")
             continue
-        said = f"half of its digits are gone from $x = {half:.2f}$ on"
-        said += f", all of them from $x = {gone:.2f}$" if gone is not None else ""
+        said = f"half of its digits are gone from *x* = {half:.2f} on"
+        said += f", all of them from *x* = {gone:.2f}" if gone is not None else ""
         end = ulp.tail_end("gelu", ulp.dtype_of(name))
         lines.append(
-            f"- **{name}**: of PyTorch's exact form {said}, though the result is a normal number down to $x = {end:.2f}$; this "
+            f"- **{name}**: of PyTorch's exact form {said}, though the result is a normal number down to *x* = {end:.2f}; this "
             f"book's is off by {ulp.worst(here.value, here.x)[0]:.2f} units at most."
         )
     pages.text("\n".join(lines))
@@ -371,7 +371,7 @@ def half_precision_table(table: pd.DataFrame) -> None:
         values = f", {row.nan_values:,} values too" if row.nan_values else ""
         lines.append(
             f"{row.label} gives NaN for a derivative at {row.nan_slopes:,} finite inputs of {row.dtype}, "
-            f"from $|x| = {row.nan_from:.4g}$ on{values}."
+            f"from |*x*| = {row.nan_from:.4g} on{values}."
         )
     pages.text(" ".join(lines))
 
@@ -427,7 +427,7 @@ def other_names() -> None:
             extra = "".join(f" ({key.replace('_', ' ')} {value:g})" for key, value in entry.parameters.items())
             by_library.setdefault(entry.library, []).append(f"<code>{entry.name.removeprefix('activations.')}</code>{extra}")
         listed = "; ".join(f"{libraries.TITLES[library]} {', '.join(names)}" for library, names in by_library.items())
-        rows.append({"here": f"<code>{name}</code>", "elsewhere": listed})
+        rows.append({"here": name, "elsewhere": listed})
     pages.plain_table(pd.DataFrame(rows))
     differing = [entry for entry in libraries.TABLE if entry.parameters]
     parts = [

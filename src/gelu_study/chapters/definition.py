@@ -148,16 +148,16 @@ def simulation(table: pd.DataFrame) -> None:
     )
     pages.text(
         f"After {most:,} draws at each of {len(last)} inputs no mean is further than {pages.number(float(off.max()))} from "
-        f"$x\\,\\Phi(x)$. Of all {count} means along the way, {inside} lie within 1.96 standard errors of it: "
+        f"*x* Φ(*x*). Of all {count} means along the way, {inside} lie within 1.96 standard errors of it: "
         f"{100 * inside / count:.0f} %, where 95 % are expected."
     )
     reach, gap = extreme(lambda x: np.abs(x) * stats.norm.pdf(x), 0, 4)
     slopes = (last["gradient"] - stats.norm.cdf(last["x"])).abs().max()
     pages.text(
         "The expectation is the same, the gradient is not. Autograd takes the mask for a constant, so the map's gradient is the "
-        f"mask, whose mean is $\\Phi(x)$ (measured here: nowhere more than {pages.number(float(slopes))} off), while the GELU's "
-        f"derivative is $\\Phi(x) + x\\,\\varphi(x)$. What training with the map leaves out, $x\\,\\varphi(x)$, is up to "
-        f"{gap:.3f}, at $|x| = {reach:.2f}$."
+        f"mask, whose mean is Φ(*x*) (measured here: nowhere more than {pages.number(float(slopes))} off), while the GELU's "
+        f"derivative is Φ(*x*) + *x* φ(*x*). What training with the map leaves out, *x* φ(*x*), is up to "
+        f"{gap:.3f}, at |*x*| = {reach:.2f}."
     )
 
 
@@ -285,9 +285,9 @@ def derivative(points: Sequence[float]) -> None:
     bottom, lowest = extreme(lambda x: -curves("gelu", x).slope, -6, 0)
     pages.text(
         f"At {len(_GRID):,} points from {_GRID[0]:g} to {_GRID[-1]:g} autograd's derivative is within "
-        f"{pages.number(float(np.abs(found.slope - formula).max()), 2)} of $\\Phi(x) + x\\,\\varphi(x)$. It vanishes at "
-        f"$x = {place:.6f}$, where the function has its minimum, ${least:.6f}$; it is steepest at $x = {top:.4f}$, where the "
-        f"derivative is {steepest:.4f}, and falls fastest at $x = {bottom:.4f}$, with ${-lowest:.4f}$."
+        f"{pages.number(float(np.abs(found.slope - formula).max()), 2)} of Φ(*x*) + *x* φ(*x*). It vanishes at "
+        f"*x* = {place:.6f}, where the function has its minimum, {least:.6f}; it is steepest at *x* = {top:.4f}, where the "
+        f"derivative is {steepest:.4f}, and falls fastest at *x* = {bottom:.4f}, with {-lowest:.4f}."
     )
     rows = []
     for x in points:
@@ -330,7 +330,7 @@ def towards_relu(sigmas: Sequence[float]) -> None:
     )
     pages.text(
         f"The distance is {table['over_sigma'].mean():.6f} σ: the curve shrinks in both directions alike, since "
-        "$x\\,\\Phi(x/\\sigma) = \\sigma\\,u\\,\\Phi(u)$ with $u = x/\\sigma$, and the factor is the depth of the minimum."
+        "*x* Φ(*x*/σ) = σ *u* Φ(*u*) with *u* = *x*/σ, and the factor is the depth of the minimum."
     )
 
 
