@@ -34,14 +34,25 @@ def test_moments_and_minimum_against_closed_forms():
 
 
 def made_up(seed: int, trained: str, evaluated: str, error: float, changed: float, difference: float) -> dict:
-    return {"seed": seed, "trained": trained, "evaluated": evaluated, "error": error, "changed": changed, "difference": difference, "loss": 1.0}
+    return {
+        "seed": seed,
+        "trained": trained,
+        "evaluated": evaluated,
+        "error": error,
+        "changed": changed,
+        "difference": difference,
+        "loss": 1.0,
+    }
 
 
 def test_what_is_said_of_swaps_follows_the_medians():
     names = ["gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu"]
     rows = [made_up(0, one, other, 2.0, 0.0, 0.0) for one in names for other in names]
     rows = [row for row in rows if row["trained"] != "gelu"]
-    rows += [made_up(0, "gelu", other, *values) for other, values in zip(names, [(2, 0, 0), (2, 0.01, 0.001), (1.5, 1, 0.1), (5, 4, 0.3), (42, 41, 0.9)], strict=True)]
+    rows += [
+        made_up(0, "gelu", other, *values)
+        for other, values in zip(names, [(2, 0, 0), (2, 0.01, 0.001), (1.5, 1, 0.1), (5, 4, 0.3), (42, 41, 0.9)], strict=True)
+    ]
     text = questions.swap_sentences({name: swaps.medians(rows, name) for name in ("error", "changed", "difference")})
     lines = text.splitlines()
     assert len(lines) == 4
@@ -59,7 +70,12 @@ def test_without_a_measurement_the_page_says_how_to_make_it(monkeypatch, capsys)
 
 
 def test_medians_are_over_seeds_and_in_order():
-    rows = [made_up(seed, one, other, error, 0, 0) for one in ("relu", "gelu") for other in ("relu", "gelu") for seed, error in enumerate((1.0, 9.0, 2.0))]
+    rows = [
+        made_up(seed, one, other, error, 0, 0)
+        for one in ("relu", "gelu")
+        for other in ("relu", "gelu")
+        for seed, error in enumerate((1.0, 9.0, 2.0))
+    ]
     frame = swaps.medians(rows, "error")
     expected = pd.DataFrame({"relu": [2.0, 2.0], "gelu": [2.0, 2.0]}, index=["relu", "gelu"])
     pd.testing.assert_frame_equal(frame, expected, check_names=False)

@@ -37,7 +37,14 @@ def test_a_swap_against_modules():
 
 
 def test_trained_networks_get_worse_when_the_activation_is_swapped():
-    configs = protocols.plan("mnist-classifier", "smoke", activations=["gelu", "gelu_tanh", "relu"], learning_rates=[1e-3], keep_probabilities=[1.0], seeds=[0, 1])
+    configs = protocols.plan(
+        "mnist-classifier",
+        "smoke",
+        activations=["gelu", "gelu_tanh", "relu"],
+        learning_rates=[1e-3],
+        keep_probabilities=[1.0],
+        seeds=[0, 1],
+    )
     rows = swaps.trained_and_swapped(configs, torch.device("cpu"))
     assert len(rows) == 3 * 3 * 2
     difference = swaps.medians(rows, "difference")

@@ -48,15 +48,20 @@ def against_relu() -> None:
     gap, at = greatest_difference("relu")
     pages.text(
         "Both pass a large positive input as it is and stop a large negative one. ReLU decides by the sign; GELU weighs the input "
-        "by $\\Phi(x)$, the probability that a standard normal variable is smaller. "
+        "by Φ(x), the probability that a standard normal variable is smaller. "
         f"For standard normal inputs ReLU is exactly 0 half of the time and GELU practically never; the largest negative value it "
-        f"passes is ${slope['minimum']:.3f}$, at $x = {slope['at']:.2f}$. The two curves are never further apart than "
-        f"{gap:.3f}, at $|x| = {abs(at):.2f}$. The mean output is {expected('relu', lambda f, z: f):.3f} for ReLU and "
+        f"passes is {_signed(slope['minimum'])}, at x = {_signed(slope['at'], 2)}. The two curves are never further apart than "
+        f"{gap:.3f}, at |x| = {abs(at):.2f}. The mean output is {expected('relu', lambda f, z: f):.3f} for ReLU and "
         f"{expected('gelu', lambda f, z: f):.3f} for GELU, the mean square {expected('relu', lambda f, z: f * f):.3f} and "
         f"{expected('gelu', lambda f, z: f * f):.3f}: a signal fades faster through GELU, which is why initialisation matters in "
         "a comparison. ReLU's derivative jumps from 0 to 1; GELU's is smooth, dips to "
-        f"${slope['least']:.3f}$ and overshoots to {slope['most']:.3f}."
+        f"{_signed(slope['least'])} and overshoots to {slope['most']:.3f}."
     )
+
+
+def _signed(value: float, decimals: int = 3) -> str:
+    """With a proper minus sign: formulas in outputs are not typeset."""
+    return f"{value:.{decimals}f}".replace("-", "−")
 
 
 def statistics_of_gate() -> dict[str, float]:
@@ -89,6 +94,14 @@ def better(found: Study) -> None:
         "Training loss is what the paper's claim is about. Test error at the epoch of best validation loss, which is what a user "
         "gets, from best to worst (median over seeds, 95 % interval):\n\n" + "\n".join(rows)
     )
+    compared = statistics.comparisons(found.table, "best_test_error", choice=found.chosen)
+    level = [
+        f"{activations.title(str(row.rival))} {pages.condition(float(row.keep_probability))} (p = {row.p_value:.2f})"
+        for row in compared.itertuples()
+        if row.p_value >= statistics.SIGNIFICANCE
+    ]
+    if level:
+        pages.text(f"By test error, {found.table['seed'].nunique()} seeds do not tell GELU apart from {', nor from '.join(level)}.")
 
 
 def which_form() -> None:
@@ -96,8 +109,9 @@ def which_form() -> None:
     rows = []
     for name in FORMS[1:]:
         gap, at = greatest_difference(name)
-        rows.append({"form": activations.title(name), "greatest difference from exact": pages.number(gap), "at x": f"{at:.3f}"})
-    pages.plain_table(pd.DataFrame(rows))
+        title = activations.title(name).replace(" ", "&nbsp;")
+        rows.append({"form": title, "greatest difference": pages.number(gap), "at |x|": f"{abs(at):.3f}"})
+    pages.table(pd.DataFrame(rows), "questions-forms", "The greatest difference of each form from exact GELU, over all x.", [])
     tanh, _ = greatest_difference("gelu_tanh")
     sigmoid, _ = greatest_difference("gelu_sigmoid")
     pages.text(
@@ -125,12 +139,14 @@ def swapping() -> None:
                 cell = f"<b>{cell}</b>"
             line[activations.title(evaluated)] = cell
         shown.append(line)
-    pages.plain_table(pd.DataFrame(shown))
     seeds = len({row["seed"] for row in rows})
-    pages.text(
-        f"*Test error in percent of the paper's MNIST classifier, trained with the row's activation and evaluated with the "
+    pages.table(
+        pd.DataFrame(shown),
+        "questions-swaps",
+        f"Test error in percent of the paper's MNIST classifier, trained with the row's activation and evaluated with the "
         f"column's; median over {seeds} seeds, {taken.result['epochs']} epochs, no dropout; bold is without a swap. Measured on "
-        f"{taken.environment['started'][:10]}, {taken.environment['device_name']}.*"
+        f"{taken.environment['started'][:10]}, {taken.environment['device_name']}.",
+        [],
     )
     pages.text(swap_sentences(tables))
 
