@@ -53,11 +53,12 @@ def _gaussian_far(u: Tensor, value: Tensor, slope: Tensor) -> Parts:
     """u Phi(u) and its derivative below -37, where Phi and phi are subnormal in float64 before these are."""
     u = u.clamp(max=-1)  # the rest is thrown away, but must not divide by 0
     high, low = split(u)
-    raised = torch.exp(64 - 0.5 * high * high) * torch.exp(-0.5 * low * (high + u))  # e^64 exp(-u^2 / 2), which is normal
+    raised = torch.exp(64 - 0.5 * high * high)  # e^64 exp(-u^2 / 2), which is normal
+    raised = torch.addcmul(raised, raised, torch.expm1(-0.5 * low * (high + u)))
     v = u.pow(-2)
     series = 1 - v * (1 - 3 * v * (1 - 5 * v * (1 - 7 * v * (1 - 9 * v * (1 - 11 * v)))))  # Mills: Phi(u) = -phi(u) series / u
     far = u < -37
-    lower = INV_SQRT_2PI * math.exp(-64)
+    lower = 6.398279740081261e-29  # e^-64 / sqrt(2 pi), correctly rounded
     return torch.where(far, raised * -series * lower, value), torch.where(far, raised * (u - series / u) * lower, slope)
 
 
