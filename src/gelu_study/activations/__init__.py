@@ -124,7 +124,8 @@ def value_and_slope_(name: str, x: Tensor, value: Tensor, slope: Tensor) -> None
 
 
 def _kernel(name: str) -> Kernel:
-    return kernels.KERNELS.get(name) or kernels.by_autograd(_entry(name).function)
+    function = _entry(name).function
+    return kernels.KERNELS.get(name) or kernels.by_autograd(function)
 
 
 class Activation(nn.Module):
