@@ -3,8 +3,9 @@
 The Gaussian F gives the GELU, the logistic one SiLU, the Laplace and the Cauchy distribution two more; the tanh and sigmoid
 forms of GELU replace F by an approximation. Gates are evaluated in float64 and then rounded, whatever the dtype (MPS, which has
 no float64, computes in float32). They behave as PyTorch's own functions do: any shape and strides, any floating dtype, any order
-of derivative (forward mode to the second), `torch.func`, `torch.compile`, `torch.export`. Unlike PyTorch's, they have their limits at -inf, and no NaN for any
-finite input.
+of derivative (forward mode to the second), `torch.func`, `torch.compile` (but `dynamic=True`, which makes symbols of constants too,
+fails in PyTorch itself when a graph with gradients holds two of them), `torch.export`. Unlike PyTorch's, they have their limits at
+-inf, and no NaN for any finite input.
 """
 
 from __future__ import annotations
@@ -356,8 +357,6 @@ def _second(form: str, x: Tensor, mu: float, sigma: float) -> Tensor:
 def _apply(form: str, x: Tensor, mu: float, sigma: float) -> Tensor:
     floating(x, form)
     mu, sigma = number(mu, "mu"), number(sigma, "sigma", positive=True)
-    if mu == 0 and sigma == 1:
-        mu, sigma = 0.0, 1.0  # constants again where `torch.compile` made symbols of them
     if torch.compiler.is_compiling():
         if torch.is_grad_enabled() and x.requires_grad:
             return _Gate.apply(x, form, mu, sigma, True)[0]  # type: ignore[no-any-return]
