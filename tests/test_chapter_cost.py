@@ -164,21 +164,39 @@ def test_ratios_are_formed_within_rounds():
         cost.times(result, activation="gelu")
 
 
-@pytest.mark.parametrize(("tanh", "word"), [(2.0, "false"), (0.5, "true"), (1.0, "true in part")])
+@pytest.mark.parametrize(("tanh", "word"), [(2.0, "does not hold here"), (0.5, "holds here"), (1.0, "stays undecided")])
 def test_the_advice_on_tanh_is_judged_by_what_was_measured(tanh, word):
     said = cost.answers(made_up({("gelu_tanh", "pytorch"): tanh}), 2**17, "float32")[1]
-    assert f"is {word} here" in said
-    assert (f"{tanh:.2f} times the time" in said) == (tanh != 1)
+    assert f"** {word}." in said
+    assert f"{tanh:.2f} times as long ({tanh:.2f} to {tanh:.2f}{', undecided' if tanh == 1 else ''})" in said
     assert f"{'dearer' if tanh == 2 else 'cheaper' if tanh == 0.5 else 'undecided'} in 12" in said
+
+
+def test_advice_that_holds_at_one_size_holds_in_part():
+    result = made_up({("gelu_tanh", "pytorch"): 2.0})
+    for row in result["elements"]:
+        if row["activation"] == "gelu_tanh" and row["size"] == 2**20:
+            row["nanoseconds"] = [value / 8 for value in row["nanoseconds"]]
+    said = cost.answers(result, 2**17, "float32")[1]
+    assert "holds in part" in said and "cheaper in 4, dearer in 8" in said
+
+
+def test_what_compiling_is_worth_is_said_if_anything_was_compiled():
+    result = made_up({})
+    for row in result["elements"]:
+        if row["mode"] == "compiled" and row["activation"] in ("relu", "mish"):
+            row["nanoseconds"] = [value * (30 if row["activation"] == "relu" else 0.5) for value in row["nanoseconds"]]
+    assert "slower: ReLU (30 times); faster: Mish (0.5 times)." in cost.answers(result, 2**17, "float32")[-1]
+    assert not any("torch.compile" in line for line in cost.answers(made_up({}, compiled=False), 2**17, "float32"))
 
 
 def test_the_other_sentences_hold_the_numbers():
     result = made_up({("gelu", "pytorch"): 2.0, ("gelu", "ours"): 6.0, ("relu", "pytorch"): 0.25})
-    cheap, _, block, exact = cost.answers(result, 2**17, "bfloat16")
+    cheap, _, block, exact, _ = cost.answers(result, 2**17, "bfloat16")
     assert "2.0 ns for GELU" in cheap and "0.25 ns for ReLU" in cheap and "131,072 elements of bfloat16" in cheap
     assert "PyTorch's exact GELU is 25 % (25 to 25)" in block and "ReLU 4 %" in block
-    assert "0.88 times the time" in block, "7 of 8 milliseconds with a tanh form of 1"
-    assert "3.00 times the time" in exact and "1.50 times the time" in exact
+    assert "0.88 times as long" in block, "7 of 8 milliseconds with a tanh form of 1"
+    assert "3.00 times as long" in exact and "1.50 times as long" in exact
 
 
 @pytest.mark.parametrize(("exact", "tanh", "met"), [(2.9, 0.9, (3, 0, 3)), (3.1, 1.1, (0, 0, 0)), (1.4, 0.5, (3, 3, 3))])
@@ -251,6 +269,6 @@ def test_the_notebook_shows_a_measurement(tmp_path, monkeypatch):
     nbformat.write(notebook, tmp_path / "cost.ipynb")
     executed = nbformat.read(notebooks.execute(tmp_path / "cost.ipynb", tmp_path / "out.ipynb"), as_version=4)
     shown = "\n".join(str(part) for cell in executed.cells if cell.cell_type == "code" for out in cell.outputs for part in out.data.values())
-    assert "is false here" in shown and "a made-up processor" in shown
+    assert "does not hold here" in shown and "a made-up processor" in shown
     for name in ("cost-elements", "cost-sizes", "cost-block"):
         assert f'id="{name}"' in shown

@@ -31,7 +31,7 @@ NAME = "activation-cost"
 SIZES = (2**14, 2**17, 2**20)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROUNDS = 5
-SAMPLES = 5  # of each entry in a round; their median counts
+SAMPLES, FEWEST_SAMPLES = 5, 3  # of each entry in a round, and where the time does not allow that; their median counts
 BLOCK = {"d_model": 512, "hidden": 2048, "tokens": 256}
 
 Function = Callable[[Tensor], Tensor]
@@ -147,7 +147,7 @@ def compiler_lacks(device: torch.device) -> str:
     return ""
 
 
-def kept_bytes(function: Function, device: torch.device, dtype: torch.dtype, size: int = 1 << 14) -> dict[str, float]:
+def kept_bytes(function: Function, device: torch.device, dtype: torch.dtype, size: int = 1 << 17) -> dict[str, float]:
     """Bytes an element that autograd keeps for the backward pass of a function, its input and output included if they are kept.
 
     `beyond_output` leaves the output's out, which a layer that follows keeps in any case. Tensors that share memory count once.
@@ -234,14 +234,15 @@ class _Clock:
 
     def __init__(self, step: Step, seconds: float, device: torch.device) -> None:
         self.step, self.device, self.calls = step, device, 1
-        for _ in range(3):
+        for _ in range(2):
             step()
-        once = min(self._sample() for _ in range(3))
+        once = min(self._sample() for _ in range(2))
+        self.samples = SAMPLES if SAMPLES * once < seconds else FEWEST_SAMPLES
         self.calls = max(1, min(1000, round(seconds / SAMPLES / once)))
 
     def __call__(self) -> float:
         self.step()  # what ran before has taken the caches
-        return statistics.median(self._sample() for _ in range(SAMPLES))
+        return statistics.median(self._sample() for _ in range(self.samples))
 
     def _sample(self) -> float:
         if self.device.type == "cuda":
@@ -328,12 +329,9 @@ def kept_by(
 
 
 def compared(found: Ratio) -> str:
-    """A ratio of times in words: "1.8 times" (or "as much, within the spread of the rounds")."""
-    if found.low <= 1 <= found.high:
-        return (
-            f"no difference that this run can tell ({found.middle:.2f} times, {found.low:.2f} to {found.high:.2f} over its rounds)"
-        )
-    return f"{found.middle:.2f} times the time ({found.low:.2f} to {found.high:.2f})"
+    """A ratio of times in words: "1.80 times as long (1.71 to 1.92)", which says so where the rounds do not agree."""
+    undecided = ", undecided" if found.low <= 1 <= found.high else ""
+    return f"{found.middle:.2f} times as long ({found.low:.2f} to {found.high:.2f}{undecided})"
 
 
 # What the page shows
@@ -396,7 +394,10 @@ def answers(result: dict[str, Any], elements: int, dtype: str) -> list[str]:
     ]
     tanh = _tanh_over_exact(result)
     words = [_word(found) for found in tanh.values()]
-    truth = "false" if set(words) == {"dearer"} else "true" if set(words) == {"cheaper"} else "true in part"
+    sides = {"cheaper", "dearer"} & set(words)
+    truth = {"cheaper": "holds here", "dearer": "does not hold here"}.get(
+        "".join(sides), "holds in part" if sides else "stays undecided"
+    )
     here = "; ".join(f"{mode} {compared(found)}" for (mode, *rest), found in tanh.items() if rest == [dtype, elements])
     tally = ", ".join(f"{word} in {words.count(word)}" for word in ("cheaper", "dearer", "undecided") if word in words)
     lines.append(
@@ -410,7 +411,7 @@ def answers(result: dict[str, Any], elements: int, dtype: str) -> list[str]:
         f"**In a feed-forward block** of {size['d_model']} → {size['hidden']} → {size['d_model']} with {size['tokens']} tokens "
         "in float32, "
         f"PyTorch's exact GELU is {_percent(share)} of forward and backward pass, ReLU {_percent(least)}. "
-        f"With the tanh form in place of the exact one the block takes {compared(block)}."
+        f"With the tanh form the block takes {compared(block)} as with the exact one."
     )
     exact = ratio(result, {"form": "ours"}, {"form": "pytorch"}, activation="gelu", **where)
     ours, theirs = kept_by(result, "gelu", "ours", dtype=dtype), kept_by(result, "gelu", "pytorch", dtype=dtype)
@@ -419,10 +420,29 @@ def answers(result: dict[str, Any], elements: int, dtype: str) -> list[str]:
     how = "computes in float64 and " if result["device"] != "mps" else ""
     lines.append(
         f"**What exactness costs.** Our exact GELU {how}keeps the derivative beside its input: forward and "
-        f"backward take {compared(exact)} of PyTorch's, and {ours['bytes']:g} bytes an element are kept instead of "
+        f"backward take {compared(exact)} as PyTorch's, and {ours['bytes']:g} bytes an element are kept instead of "
         f"{theirs['bytes']:g}. The whole block takes {compared(whole)}."
     )
-    return lines
+    return [*lines, *_compiling(result, where)]
+
+
+def _compiling(result: dict[str, Any], where: dict[str, Any]) -> list[str]:
+    """What compiling a function by itself is worth, in a sentence, or nothing where nothing was compiled."""
+    common = {**where, "form": "pytorch"}
+    del common["mode"]
+    found = {
+        activations.title(name): over
+        for name in PYTORCH
+        if (over := ratio(result, {"mode": "compiled"}, {"mode": "eager"}, activation=name, **common)) is not None
+    }
+    if not found:
+        return []
+    slower = [f"{name} ({over.middle:.2g} times)" for name, over in found.items() if over.low > 1]
+    faster = [f"{name} ({over.middle:.2g} times)" for name, over in found.items() if over.high < 1]
+    return [
+        f"**torch.compile** for an activation by itself, with nothing to fuse it with, makes PyTorch's own slower: "
+        f"{', '.join(slower) or 'none'}; faster: {', '.join(faster) or 'none'}."
+    ]
 
 
 def _tanh_over_exact(result: dict[str, Any]) -> dict[tuple[str, str, int], Ratio]:
