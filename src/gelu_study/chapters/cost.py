@@ -401,7 +401,7 @@ def answers(result: dict[str, Any], elements: int, dtype: str) -> list[str]:
     here = "; ".join(f"{mode} {compared(found)}" for (mode, *rest), found in tanh.items() if rest == [dtype, elements])
     tally = ", ".join(f"{word} in {words.count(word)}" for word in ("cheaper", "dearer", "undecided") if word in words)
     lines.append(
-        f'**"Use tanh, it is cheaper"** is {truth} here. PyTorch\'s tanh form against its exact one, forward and backward: {here}. '
+        f'**"Use tanh, it is cheaper"** {truth}. PyTorch\'s tanh form against its exact one, forward and backward: {here}. '
         f"Over all {len(words)} combinations of mode, dtype and size that were measured it is {tally}."
     )
     block = ratio_of(block_times(result, "gelu_tanh"), block_times(result, "gelu"))
