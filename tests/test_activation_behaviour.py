@@ -136,6 +136,21 @@ def test_gradient_modes(name):
         assert function(tracked).requires_grad
 
 
+@pytest.mark.parametrize("name", GATES)
+def test_the_slope_is_computed_only_where_it_is_wanted(name, monkeypatch):
+    wanted = []
+    original = gates.value_and_slope
+    monkeypatch.setattr(gates, "value_and_slope", lambda form, x, mu, sigma, slope: (wanted.append(slope), original(form, x, mu, sigma, slope))[1])
+    function, plain, tracked = activations.get(name), points(3), points(3).requires_grad_()
+    function(plain)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            function(tracked)
+    assert wanted == [False] * 3
+    function(tracked)
+    assert wanted[3:] == [True]
+
+
 @every_name
 def test_output_may_be_changed_in_place_and_the_input_not(name):
     x = points(6).requires_grad_()
