@@ -66,7 +66,7 @@ def test_verify_agrees_and_differs(capsys, trained, tmp_path):
     record = Ledger(trained).read()[0]
     book = Ledger(tmp_path / "forged")
     path = book.write(record)
-    first = record.curves["validation_loss"][0]
+    first = record.curves["train_loss_epoch"][0]
     path.write_text(path.read_text().replace(f"{first!r}", f"{first * 1.1!r}"))
     status, out, _ = run(capsys, "verify", "--ledger", book.folder, "--device", "cpu")
     assert status == 1 and out.startswith("DIFFERS")
