@@ -640,7 +640,7 @@ def sizes_figure(taken: Measurement | None, dtype: str) -> None:
         draw_sizes(taken.result, dtype),
         "cost-sizes",
         "Nanoseconds an element over the number of elements for the exact GELU, its tanh form and ReLU, PyTorch's and ours",
-        f"The same over the number of elements, {dtype}, eager. Small tensors pay for the call, large ones for memory.",
+        f"The same over the number of elements, {dtype}, eager. Small tensors pay for the call.",
         [],
     )
 

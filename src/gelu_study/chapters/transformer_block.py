@@ -344,7 +344,6 @@ def models() -> pd.DataFrame:
     """Feed-forward blocks of published networks by the counts of this page."""
     rows = []
     for model in MODELS:
-        gated = transformer.is_gated(model.unit)
         counts = transformer.feed_forward_counts(model.d_model, model.hidden, model.unit, model.bias, equal_parameters=False)
         plain = transformer.feed_forward_counts(model.d_model, 4 * model.d_model, "gelu", model.bias)
         attention = transformer.attention_counts(model.d_model, 1, model.bias)["projections"].parameters
@@ -355,7 +354,7 @@ def models() -> pd.DataFrame:
                 "d_model": f"{model.d_model:,}",
                 "hidden": f"{model.hidden:,}",
                 "4 d_model, or ⅔ of it": f"{transformer.hidden_width(4 * model.d_model, model.unit):,}",
-                "against 4 d_model with GELU": f"{100 * (counts.parameters / plain.parameters - 1):+.2f} %" if gated else "±0 %",
+                "against 4 d_model with GELU": f"{100 * (counts.parameters / plain.parameters - 1):+.2f} %",
                 "feed-forward share": _percent(counts.parameters / (counts.parameters + attention)),
             }
         )
@@ -496,9 +495,7 @@ def statistics_sentences(found: pd.DataFrame) -> list[str]:
     lines = [f"Pre-activations have a standard deviation of {means['std'].mean():.2f} here."]
     if len(sparse):
         words = ", ".join(f"{title(str(name))} ({_percent(row['zero'])})" for name, row in sparse.iterrows())
-        lines.append(
-            f"More than one unit in a hundred is exactly zero with {words} and with none of the others."
-        )
+        lines.append(f"More than one unit in a hundred is exactly zero with {words} and with none of the others.")
     else:
         lines.append("With none of these units is more than one in a hundred exactly zero.")
     plain = means[[name in activations.names() for name in means.index]]
