@@ -55,15 +55,16 @@ def cdf_and_kernel(u: Tensor, full: bool) -> tuple[Tensor, Tensor]:
         tail, kernel = _precise(u.abs())
     else:
         tail, kernel = torch.empty_like(u), torch.empty_like(u)
-        tail_and_kernel(u.clone(), tail, kernel)
+        with torch.no_grad():  # derivatives have a way of their own, and `out=` none
+            tail_and_kernel(u.clone(), tail, kernel)
     return from_tail(tail, u), kernel
 
 
 def tail_and_kernel(u: Tensor, tail: Tensor, kernel: Tensor) -> None:
     """Write Phi(-|u|) into `tail` and exp(-u^2 / 2) into `kernel`, both within 2e-8; uses u up. All float64."""
-    kernel.copy_(u).mul_(u).mul_(-_LOG2E_HALF).exp2_()
+    torch.mul(u, u, out=kernel).mul_(-_LOG2E_HALF).exp2_()
     t = u.abs_().add_(_SHIFT).reciprocal_()
-    tail.copy_(t).mul_(_TAIL[-1]).add_(_TAIL[-2])
+    torch.mul(t, _TAIL[-1], out=tail).add_(_TAIL[-2])
     for coefficient in _TAIL[-3::-1]:
         tail.mul_(t).add_(coefficient)
     tail.mul_(t).mul_(kernel)
