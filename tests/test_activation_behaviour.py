@@ -9,6 +9,8 @@ import itertools
 import math
 import pickle
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -479,3 +481,12 @@ def test_refused_parameters(name, parameter):
             activations.Activation(name, **{parameter: value})
     for value in (1, np.float64(1), np.float32(1), np.int64(1)):
         assert torch.equal(function(x, **{parameter: value}), function(x, **{parameter: 1.0}))
+
+
+def test_the_defaults_of_the_process_do_not_matter():
+    code = (
+        "import torch; torch.set_default_dtype(torch.float64); from gelu_study import activations\n"
+        "x = torch.linspace(-20, 20, 7, dtype=torch.float32)\n"
+        "assert torch.equal(activations.gelu(x), activations.gelu(x.double()).float())"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

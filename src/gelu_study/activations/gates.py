@@ -253,7 +253,8 @@ def _buffers() -> tuple[Tensor, Tensor]:
     """Scratch of this thread, kept between calls: 5 MB, whose pages the system would otherwise hand out and clear each time."""
     if not hasattr(_kept, "buffers"):
         with torch.inference_mode(False):
-            _kept.buffers = torch.empty(4, BLOCK), torch.empty(3, BLOCK, dtype=torch.float64)
+            single = torch.empty(4, BLOCK, dtype=torch.float32, device="cpu")
+            _kept.buffers = single, torch.empty(3, BLOCK, dtype=torch.float64, device="cpu")
     found: tuple[Tensor, Tensor] = _kept.buffers
     return found
 
@@ -270,17 +271,17 @@ def _blockwise(form: str, x: Tensor, slope: bool) -> Parts:
     for start in range(0, x.numel(), size):
         part, part_value, part_slope = (tensor[start : start + size] for tensor in flat)
         u, gate, density, own = single[:, : len(part)]
-        # a few inputs far out are computed apart: there the gate is subnormal in float32
+        # a few inputs far out, -inf among them, are computed apart: there the gate is subnormal in float32
         far = None if part.amin() >= least else (part < least).nonzero().squeeze(1)
         mended = None if far is None else _at_once(form, part[far], 0.0, 1.0, slope)
         read = part if x.dtype == torch.float32 else own.copy_(part)
         block(torch.clamp(read, -LIMIT, LIMIT, out=u), gate, density, *double[:, : len(part)])
         if x.dtype == torch.float32:
-            torch.clamp(read, min=-LIMIT, out=part_value).mul_(gate)
+            torch.mul(read, gate, out=part_value)
             if slope:
                 torch.mul(density, u, out=part_slope).add_(gate)
         else:
-            part_value.copy_(own.clamp_(min=-LIMIT).mul_(gate))
+            part_value.copy_(own.mul_(gate))
             if slope:
                 part_slope.copy_(density.mul_(u).add_(gate))
         if mended is not None:
