@@ -17,7 +17,15 @@ def verdict_rows(*verdicts: str, measured: float = 0.5) -> pd.DataFrame:
     """A table as `statistics.verdicts` gives it, for the claim's four comparisons."""
     cells = [(keep, rival) for keep in CLAIM.keep_probabilities for rival in CLAIM.rivals]
     rows = [
-        {"rival": rival, "keep_probability": keep, "measured": measured, "n": 0 if verdict == "not run" else 5, "verdict": verdict}
+        {
+            "rival": rival,
+            "keep_probability": keep,
+            "measured": measured,
+            "low": 0.9 * measured,
+            "high": 2.2 * measured,
+            "n": 0 if verdict == "not run" else 5,
+            "verdict": verdict,
+        }
         for (keep, rival), verdict in zip(cells, verdicts, strict=True)
     ]
     overall = {"rival": None, "keep_probability": math.nan, "measured": math.nan, "n": math.nan}
@@ -43,7 +51,8 @@ def test_the_answer_says_what_the_verdicts_say(verdicts, headline):
 
 def test_the_answer_leaves_out_comparisons_without_runs():
     lines = "\n".join(pages.answer_lines(verdict_rows("reproduced", "reproduced", "not run", "not run"), CLAIM))
-    assert "- Without dropout: GELU's final training loss is 50 % lower than ReLU's (reproduced) and 50 % lower than ELU's" in lines
+    said = "50 % lower than {}'s (95 % interval 55 % lower to 10 % higher; reproduced)"
+    assert f"- Without dropout: GELU's final training loss is {said.format('ReLU')} and {said.format('ELU')}." in lines
     assert "keep probability" not in lines
 
 
@@ -55,10 +64,24 @@ def test_the_answer_leaves_out_comparisons_without_runs():
         (1.02, "2.0 % higher than ReLU's"),
         (3.4, "240 % higher than ReLU's"),
         (1.0001, "the same as ReLU's"),
+        (math.inf, "infinitely higher than ReLU's"),
     ],
 )
 def test_a_ratio_in_words(ratio, words):
     assert pages.against(ratio, "ReLU") == words
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.69, 0.948, "31 % to 5.2 % lower"),
+        (0.69, 1.35, "31 % lower to 35 % higher"),
+        (1.0, 1.3, "the same to 30 % higher"),
+        (1.1, math.inf, "10 % to infinitely higher"),
+    ],
+)
+def test_an_interval_in_words(low, high, words):
+    assert pages.span(low, high) == words
 
 
 @pytest.mark.parametrize(

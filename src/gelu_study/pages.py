@@ -108,6 +108,8 @@ def ratio(value: float) -> str:
     """A ratio of losses in words, from the side of its numerator: "60 % lower" of 0.4."""
     if math.isnan(value):
         return "not comparable"
+    if math.isinf(value):  # the numerator's run diverged
+        return "infinitely higher"
     share = abs(value - 1)
     if share < 0.0005:
         return "the same"
@@ -118,6 +120,13 @@ def against(value: float, rival: str) -> str:
     """A ratio of losses as a comparison: "60 % lower than ReLU's"."""
     words = ratio(value)
     return f"{words} {'as' if words == 'the same' else 'than'} {rival}'s"
+
+
+def span(low: float, high: float) -> str:
+    """An interval of ratios in words: "31 % to 5 % lower", "31 % lower to 4 % higher"."""
+    first, last = ratio(low), ratio(high)
+    word = first.rpartition(" ")[2]
+    return f"{first.removesuffix(f' {word}')} to {last}" if last.endswith(f" {word}") else f"{first} to {last}"
 
 
 def progress(found: Study) -> None:
@@ -183,7 +192,8 @@ def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
         parts = []
         for row in rows[(rows["keep_probability"] == keep) & (rows["n"] > 0)].itertuples():
             rival = activations.title(str(row.rival))
-            parts.append(f"{against(float(row.measured), rival)} ({row.verdict})")
+            around = f"95 % interval {span(float(row.low), float(row.high))}; " if not math.isnan(row.low) else ""
+            parts.append(f"{against(float(row.measured), rival)} ({around}{row.verdict})")
         if parts:
             lines.append(f"- {condition(keep).capitalize()}: GELU's final training loss is {' and '.join(parts)}.")
     return lines
