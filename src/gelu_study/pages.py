@@ -151,6 +151,13 @@ def progress(found: Study) -> None:
         text(f"> **Not complete.** {state}{more} {_how_to_run(found)}")
 
 
+def coverage(found: Study) -> None:
+    """Say which of the paper's experiments the answer is about."""
+    total = 1 + len(OTHER_CLAIMS)
+    if found.records:
+        text(f"Of the paper's {total} experiments this book has run one so far, the {published.CLASSIFIER.name}. There:")
+
+
 def answer(found: Study) -> None:
     """Answer the claim's question in a few computed sentences."""
     verdicts = statistics.verdicts(found.table, choice=found.chosen)
@@ -162,6 +169,10 @@ def answer(found: Study) -> None:
             for row in undecided.itertuples()
         ]
         lines += ["", f"Seeds that a power of 80 % would take at the difference and spread seen so far: {', '.join(parts)}."]
+    choices = statistics.choose_learning_rates(found.table) if found.chosen else pd.DataFrame({"at_edge": []})
+    if edges := int(choices["at_edge"].sum()):
+        chosen = f"{edges} of the {len(choices)} learning rates that validation chose"
+        lines += ["", f"{chosen} lie at the edge of their grid: a better one may lie outside."]
     text("\n".join(lines))
 
 

@@ -137,7 +137,8 @@ def forms(names: Sequence[str] = APPROXIMATIONS) -> None:
             f"{100 * differ('gelu_tanh', ulp.DTYPES[name]):.3g} % of cases in {name}" for name in ("bfloat16", "float16", "float32")
         ]
         pages.text(
-            f"Where the tanh form is furthest from exact, the spacing of bfloat16 numbers is {spacing['bfloat16']:.2g}, "
+            f"Where the tanh form is furthest from exact, on the side where GELU is large, the spacing of bfloat16 numbers is "
+            f"{spacing['bfloat16']:.2g}, "
             f"{spacing['bfloat16'] / row['value']:.0f} times the difference, and that of float16 {spacing['float16']:.2g}. For "
             f"standard normal inputs the two forms, each correctly rounded, give different numbers in {listed(shares)}."
         )
@@ -489,7 +490,7 @@ def _error(error: float, x: float, lost: float) -> str:
     if math.isinf(error):
         shown = f"<b>NaN or ∞</b> at {x:.3g}"
     elif error >= lost / 4:
-        shown = "<b>all digits</b>"
+        shown = f"<b>all lost</b> at {x:.3g}"
     else:
         shown = f"{pages.number(error, 2 if error < 100 else 3)} at {x:.3g}"
     return _nowrap(shown).replace("at&nbsp;-", "at&nbsp;−")

@@ -713,10 +713,11 @@ def draw_block(result: dict[str, Any]) -> Figure:
     """The figure of `block_figure`."""
     figure, (ax,) = figures._panels(1, height=0.9 + 0.62 * len(PYTORCH))
     base = statistics.median(block_times(result, "identity", "ours"))
-    longest = max(statistics.median(row["milliseconds"]) for row in result["block"]["rows"])
+    longest = max(base / (1 - block_share(result, name, form).middle) for name in PYTORCH for form in ("pytorch", "ours"))
     for place, name in enumerate(PYTORCH):
         for offset, form in ((-0.2, "pytorch"), (0.2, "ours")):
-            whole, share = statistics.median(block_times(result, name, form)), block_share(result, name, form)
+            share = block_share(result, name, form)
+            whole = base / (1 - share.middle)  # from ratios of one round, as the label, not from medians of different rounds
             colour = figures.STYLES[name][0]
             ax.barh(place + offset, min(base, whole), 0.34, color="#BBBBBB")
             ax.barh(

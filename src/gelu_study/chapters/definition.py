@@ -293,7 +293,7 @@ def derivative(points: Sequence[float]) -> None:
     for x in points:
         value, slope, _ = at("gelu", x)
         rows.append(
-            {"x": f"{x:g}", "f(x)": f"{value:.6g}", "max(0, x) − f(x)": f"{max(x, 0) - value:.3g}", "f′(x)": f"{slope:.6g}"}
+            {"x": f"{x:g}", "f(x)": f"{value:.6g}", "max(0, x) − f(x)": f"{-at('gelu', -abs(x))[0]:.3g}", "f′(x)": f"{slope:.6g}"}
         )
     pages.plain_table(pd.DataFrame(rows))
 

@@ -49,7 +49,7 @@ def against_relu() -> None:
     pages.text(
         "Both pass a large positive input as it is and stop a large negative one. ReLU decides by the sign; GELU weighs the input "
         "by Φ(x), the probability that a standard normal variable is smaller. "
-        f"For standard normal inputs ReLU is exactly 0 half of the time and GELU practically never; the largest negative value it "
+        f"For standard normal inputs ReLU is exactly 0 half of the time and GELU practically never; the lowest value it "
         f"passes is {_signed(slope['minimum'])}, at x = {_signed(slope['at'], 2)}. The two curves are never further apart than "
         f"{gap:.3f}, at |x| = {abs(at):.2f}. The mean output is {expected('relu', lambda f, z: f):.3f} for ReLU and "
         f"{expected('gelu', lambda f, z: f):.3f} for GELU, the mean square {expected('relu', lambda f, z: f * f):.3f} and "
@@ -117,7 +117,7 @@ def which_form() -> None:
     pages.text(
         f"Whichever form the weights were trained with. The tanh form is within {tanh:.1e} of exact everywhere, which is below "
         f"the rounding of bfloat16 for values beyond {2 * tanh / torch.finfo(torch.bfloat16).eps:.2f}; the sigmoid form is off "
-        f"by up to {sigmoid:.1e}, which is {sigmoid / tanh:.0f} times as much. For a new model the choice is one of cost alone."
+        f"by up to {sigmoid:.1e}, which is {sigmoid / tanh:.0f} times as much."
     )
 
 
@@ -188,10 +188,13 @@ def when_relu(found: Study) -> None:
         block = cost.ratio_of(cost.block_times(taken.result, "gelu"), cost.block_times(taken.result, "relu"))
         kept = [cost.kept_by(taken.result, name, "pytorch") for name in ("relu", "gelu")]
         assert kept[0] is not None and kept[1] is not None
+        middle = f"a feed-forward block with PyTorch's exact GELU takes {cost.compared(block)} as one with ReLU"
+        where = f"as measured on {taken.environment['device_name']}"
+        time = "Where time counts" if block.low > 1 else "Where time counts it hardly matters"
+        lines.append(f"{time}: {middle}, {where}.")
         lines.append(
-            "Where its cost counts: a feed-forward block with PyTorch's exact GELU took "
-            f"{cost.compared(block)} of one with ReLU on {taken.environment['device_name']}; beside its output, ReLU keeps "
-            f"{kept[0]['beyond_output']:g} bytes an element for the backward pass, GELU {kept[1]['beyond_output']:g}."
+            "Where memory counts: beside its output, ReLU keeps "
+            f"{kept[0]['beyond_output']:g} bytes an element for the backward pass, PyTorch's GELU {kept[1]['beyond_output']:g}."
         )
     lines.append(
         "Where zeros are wanted: ReLU's output is exactly 0 for half of standard normal inputs, which can be skipped; "
