@@ -144,10 +144,10 @@ def second_moments(name: str, settings: Settings, layers: int = LAYERS) -> Array
     return np.array(found)
 
 
-@figures._typeset
+@figures.typeset
 def draw(settings: Settings) -> Figure:
     """Function, derivative and difference from the exact GELU over one axis, and the second moments over the layers."""
-    figure, axes = figures._panels(4, height=2.2)
+    figure, axes = figures.panels(4, height=2.2)
     x = np.linspace(-settings.reach, settings.reach, 961)
     exact = evaluate("gelu", x, Settings())[0]
     layers = np.arange(1, LAYERS + 1)
@@ -175,7 +175,7 @@ def draw(settings: Settings) -> Figure:
     axes[3].set_xlabel("layer")
     for ax, words in zip(axes, _titles(settings), strict=True):
         ax.set_title(words)
-    figures._legend(figure, list(settings.activations), [])
+    figures.legend(figure, list(settings.activations), [])
     return figure
 
 

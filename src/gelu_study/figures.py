@@ -86,7 +86,7 @@ _TYPE: dict[str, Any] = {
 _PAPER_LINE: dict[str, Any] = {"linestyle": (0, (1, 1.3)), "linewidth": 1.3}
 
 
-def _typeset(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+def typeset(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Draw with this module's type, whatever the caller's settings."""
 
     @wraps(draw)
@@ -99,7 +99,7 @@ def _typeset(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
-@_typeset
+@typeset
 def learning_curves(
     records: Iterable[RunRecord], choice: Choice | None = None, *, splits: Sequence[str] = ("train", "validation")
 ) -> Figure:
@@ -116,10 +116,10 @@ def learning_curves(
     names = _ordered({record.config.activation for record in shown})
     config = shown[0].config
     compared = config.experiment == published.CLASSIFIER.experiment and config.dataset == "mnist"
-    panels = [(keep, split) for keep in keeps for split in splits]
-    figure, axes = _panels(len(panels), height=2.35, sharex=True)
+    cells = [(keep, split) for keep in keeps for split in splits]
+    figure, axes = panels(len(cells), height=2.35, sharex=True)
     found_published = False
-    for ax, (keep, split) in zip(axes, panels, strict=True):
+    for ax, (keep, split) in zip(axes, cells, strict=True):
         for name in names:
             runs = [r for r in shown if (r.config.activation, r.config.keep_probability) == (name, keep)]
             if not runs:
@@ -134,15 +134,15 @@ def learning_curves(
                 ax.plot(*paper, color=colour, **_PAPER_LINE, zorder=2.5, gid=f"published {name} {keep:g} {split}")
         ax.set_title(f"{SPLITS[split]} loss, {_condition(keep)}")
         ax.set_ylabel("log loss (nats)")
-        _log(ax, "y")
+        log_axis(ax, "y")
         ax.set_xlim(0, config.epochs)
     axes[-1].set_xlabel("epoch")
     extra = [Line2D([], [], color="#444444", label="paper", **_PAPER_LINE)] if found_published else []
-    _legend(figure, names, extra)
+    legend(figure, names, extra)
     return figure
 
 
-@_typeset
+@typeset
 def distributions(table: pd.DataFrame, metric: str = "train_loss", choice: Choice | None = None) -> Figure:
     """A metric of every run at the chosen learning rates, a dot each, with the median over seeds and its interval.
 
@@ -158,7 +158,7 @@ def distributions(table: pd.DataFrame, metric: str = "train_loss", choice: Choic
     keeps = sorted(rows["keep_probability"].unique(), reverse=True)
     names = _ordered(rows["activation"])
     compared = metric == "train_loss" and _at_papers_scale(rows)
-    figure, axes = _panels(len(keeps), height=0.8 + 0.5 * len(names), sharex=True)
+    figure, axes = panels(len(keeps), height=0.8 + 0.5 * len(names), sharex=True)
     diverged = (rows["status"] == "diverged").to_numpy()
     found_published = False
     for ax, keep in zip(axes, keeps, strict=True):
@@ -192,7 +192,7 @@ def distributions(table: pd.DataFrame, metric: str = "train_loss", choice: Choic
         ax.set_ylim(len(names) - 0.45, -0.6)
         ax.set_title(_condition(keep).capitalize())
         ax.tick_params(axis="y", length=0)
-        _log(ax, "x")
+        log_axis(ax, "x")
     axes[-1].set_xlabel(METRICS[metric])
     handles = [
         Line2D([], [], marker="o", ls="", color="#444444", alpha=0.6, label="a run"),
@@ -204,7 +204,7 @@ def distributions(table: pd.DataFrame, metric: str = "train_loss", choice: Choic
     return figure
 
 
-@_typeset
+@typeset
 def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> Figure:
     """A forest plot of `statistics.verdicts`: ratios of losses with their intervals, the margin as a grey band.
 
@@ -212,7 +212,7 @@ def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> Figu
     empty; what leaves the axis (an infinite ratio) ends in an arrow. The axis is logarithmic.
     """
     rows = verdicts[verdicts["comparison"] != statistics.ALL].reset_index(drop=True)
-    figure, (ax,) = _panels(1, height=1.7 + 0.72 * len(rows))
+    figure, (ax,) = panels(1, height=1.7 + 0.72 * len(rows))
     ax.axvspan(1 / (1 + margin), 1 + margin, color="#CCCCCC", alpha=0.8, lw=0)
     ax.axvline(1, color="#555555", lw=1)
     numbers = rows[["measured", "low", "high", "published"]].to_numpy(dtype=float)
@@ -246,7 +246,7 @@ def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> Figu
     ax.set_yticks(range(len(rows)), labels)
     ax.set_ylim(len(rows) - 0.35, -0.6)
     ax.tick_params(axis="y", length=0)
-    _log(ax, "x")
+    log_axis(ax, "x")
     subject = rows["comparison"].iloc[0].split(" vs ")[0]
     ax.set_xlabel(f"training loss of {subject} / rival's\n(left of 1: {subject} is better)")
     handles = [
@@ -332,13 +332,15 @@ def _at_papers_scale(rows: pd.DataFrame) -> bool:
     return (first["experiment"], first["dataset"], first["epochs"]) == (published.CLASSIFIER.experiment, "mnist", 50)
 
 
-def _panels(count: int, *, height: float, sharex: bool = False) -> tuple[Figure, list[Axes]]:
+def panels(count: int, *, height: float, sharex: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels one above the other, each of `height` inches."""
     figure = Figure(figsize=(_WIDTH, height * count + 0.55), layout="constrained", facecolor="white")
     axes = figure.subplots(count, 1, sharex=sharex, squeeze=False)
     return figure, list(axes[:, 0])
 
 
-def _legend(figure: Figure, names: Sequence[str], extra: Sequence[Line2D]) -> None:
+def legend(figure: Figure, names: Sequence[str], extra: Sequence[Line2D]) -> None:
+    """A legend above the panels: the activations in their styles, then `extra`."""
     lines = [Line2D([], [], color=STYLES[name][0], linestyle=STYLES[name][1], label=activations.title(name)) for name in names]
     handles = [*lines, *extra]
     figure.legend(
@@ -351,7 +353,7 @@ def _legend(figure: Figure, names: Sequence[str], extra: Sequence[Line2D]) -> No
     )
 
 
-def _log(ax: Axes, which: str) -> None:
+def log_axis(ax: Axes, which: str) -> None:
     """A logarithmic axis with plain numbers and enough of them."""
     ax.set_xscale("log") if which == "x" else ax.set_yscale("log")
     axis: Axis = ax.xaxis if which == "x" else ax.yaxis

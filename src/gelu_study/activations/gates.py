@@ -5,7 +5,7 @@ forms of GELU replace F by an approximation. Gates are evaluated in float64 and 
 no float64, computes in float32). They behave as PyTorch's own functions do: any shape and strides, any floating dtype, any order
 of derivative (forward mode to the second), `torch.func`, `torch.compile` (but `dynamic=True`, which makes symbols of constants too,
 fails in PyTorch itself when a graph with gradients holds two of them), `torch.export`. Unlike PyTorch's, they have their limits at
--inf, and no NaN for any finite input.
+-inf, and no NaN for any finite input. In float64 only the exact GELU keeps every digit of its far tail.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def gelu(x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
 
     Exact: for mu 0 and sigma 1 value and derivative are within 4 units in the last place wherever they are normal numbers,
     in float32 and float64, and correctly rounded in nearly every case in float16 and bfloat16. As sigma tends to 0 it tends to
-    ReLU shifted by mu. Raises `TypeError` for a tensor that is not of a floating dtype, `ConfigurationError` for a sigma that
-    is not positive or parameters that are not finite.
+    ReLU shifted by mu. Raises `TypeError` for a tensor that is not of a floating dtype, `ConfigurationError` for mu beyond
+    +-1e100 or sigma outside 1e-100 to 1e100.
     """
     return _apply("gelu", x, mu, sigma)
 
@@ -216,7 +216,7 @@ def number(value: float, name: str, *, positive: bool = False) -> float:
 
 
 def value_and_slope(form: str, x: Tensor, mu: float, sigma: float, slope: bool = True) -> Parts:
-    """x G(u) and its derivative G(u) + x G'(u) / sigma in x's dtype, u = (x - mu) / sigma; without `slope` zeros of no size."""
+    """x G(u) and its derivative G(u) + x G'(u) / sigma in x's dtype, u = (x - mu) / sigma; without `slope` an empty second."""
     rule, standard = FORMS[form], mu == 0 and sigma == 1
     plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu" and not torch.compiler.is_compiling()
     if rule.block and standard and plain and x.dtype != torch.float64:

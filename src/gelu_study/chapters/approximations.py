@@ -144,9 +144,9 @@ def forms(names: Sequence[str] = APPROXIMATIONS) -> None:
         )
 
 
-@figures._typeset
+@figures.typeset
 def draw_forms(names: Sequence[str] = APPROXIMATIONS) -> Figure:
-    figure, axes = figures._panels(2, height=2.8, sharex=True)
+    figure, axes = figures.panels(2, height=2.8, sharex=True)
     x = np.linspace(-REACH, REACH, 3201)
     for ax, title, of in zip(axes, ("Value", "Derivative"), (definition.apart, slope_apart), strict=True):
         for name in names:
@@ -156,7 +156,7 @@ def draw_forms(names: Sequence[str] = APPROXIMATIONS) -> Figure:
         ax.set_ylim(1e-7, 1)
         _powers(ax)
     axes[-1].set_xlabel("x")
-    figures._legend(figure, names, [])
+    figures.legend(figure, names, [])
     return figure
 
 
@@ -278,9 +278,9 @@ def atlas_figure(found: Atlas, form: str, quantity: str) -> None:
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_atlas(found: Atlas, form: str, quantity: str) -> Figure:
-    figure, axes = figures._panels(len(found.dtypes), height=2.1)
+    figure, axes = figures.panels(len(found.dtypes), height=2.1)
     chosen = [(number, one) for number, one in enumerate(IMPLEMENTATIONS) if one.form == form]
     for ax, name in zip(axes, found.dtypes, strict=True):
         dtype = ulp.dtype_of(name)
@@ -467,7 +467,7 @@ def edge_table(dtype: str = "float32") -> None:
 
 def _powers(ax: Axes) -> None:
     """A logarithmic axis over so many decades that powers of ten are plainer than numbers."""
-    figures._log(ax, "y")
+    figures.log_axis(ax, "y")
     ax.yaxis.set_major_formatter(LogFormatterMathtext())
 
 

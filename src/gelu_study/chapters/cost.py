@@ -596,13 +596,13 @@ def elements_figure(taken: Measurement | None, elements: int, dtype: str) -> Non
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_elements(result: dict[str, Any], elements: int, dtype: str) -> Figure:
     """The figure of `elements_figure`: a panel for each mode that was measured."""
     modes = [
         mode for mode in ("eager", "compiled") if any(row["mode"] == mode and row["dtype"] == dtype for row in result["elements"])
     ]
-    figure, axes = figures._panels(len(modes), height=0.7 + 0.36 * len(PYTORCH), sharex=True)
+    figure, axes = figures.panels(len(modes), height=0.7 + 0.36 * len(PYTORCH), sharex=True)
     for ax, mode in zip(axes, modes, strict=True):
         for place, name in enumerate(PYTORCH):
             for offset, (form, (marker, fill, _)) in zip((-0.2, 0.0, 0.2), FORMS.items(), strict=True):
@@ -626,7 +626,7 @@ def draw_elements(result: dict[str, Any], elements: int, dtype: str) -> Figure:
         ax.tick_params(axis="y", length=0)
         ax.set_title({"eager": "Eager", "compiled": "With torch.compile"}[mode])
     for ax in axes:
-        figures._log(ax, "x")
+        figures.log_axis(ax, "x")
     axes[-1].set_xlabel("nanoseconds an element")
     _forms_legend(figure, list(FORMS))
     return figure
@@ -645,11 +645,11 @@ def sizes_figure(taken: Measurement | None, dtype: str) -> None:
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_sizes(result: dict[str, Any], dtype: str) -> Figure:
     """The figure of `sizes_figure`."""
     names = ("gelu", "gelu_tanh", "relu")
-    figure, axes = figures._panels(len(names), height=1.9, sharex=True)
+    figure, axes = figures.panels(len(names), height=1.9, sharex=True)
     for ax, name in zip(axes, names, strict=True):
         for form, (marker, fill, _) in FORMS.items():
             rows = [
@@ -665,7 +665,7 @@ def draw_sizes(result: dict[str, Any], dtype: str) -> Figure:
         ax.set_ylabel("ns an element")
         ax.set_xscale("log", base=2)
         ax.set_xticks(result["sizes"], [f"{size:,}" for size in result["sizes"]])
-        figures._log(ax, "y")
+        figures.log_axis(ax, "y")
     axes[-1].set_xlabel("elements")
     _forms_legend(figure, list(FORMS))
     return figure
@@ -708,10 +708,10 @@ def block_figure(taken: Measurement | None) -> None:
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_block(result: dict[str, Any]) -> Figure:
     """The figure of `block_figure`."""
-    figure, (ax,) = figures._panels(1, height=0.9 + 0.62 * len(PYTORCH))
+    figure, (ax,) = figures.panels(1, height=0.9 + 0.62 * len(PYTORCH))
     base = statistics.median(block_times(result, "identity", "ours"))
     longest = max(base / (1 - block_share(result, name, form).middle) for name in PYTORCH for form in ("pytorch", "ours"))
     for place, name in enumerate(PYTORCH):

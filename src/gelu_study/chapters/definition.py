@@ -161,9 +161,9 @@ def simulation(table: pd.DataFrame) -> None:
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_simulation(table: pd.DataFrame) -> Figure:
-    figure, (above, below) = figures._panels(2, height=2.7)
+    figure, (above, below) = figures.panels(2, height=2.7)
     first = table[table["draws"] == table["draws"].min()]
     x = np.linspace(table["x"].min(), table["x"].max(), 401)
     colour, line, marker = figures.STYLES["gelu"]
@@ -181,8 +181,8 @@ def draw_simulation(table: pd.DataFrame) -> Figure:
     below.set_xlabel("draws")
     below.set_ylabel("error of the mean")
     if len(means) > 1:
-        figures._log(below, "x")
-        figures._log(below, "y")
+        figures.log_axis(below, "x")
+        figures.log_axis(below, "y")
     below.legend(frameon=False)
     return figure
 
@@ -201,18 +201,18 @@ def figure_one(low: float, high: float) -> None:
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_figure_one(low: float, high: float) -> Figure:
     if not low < high:
         raise ConfigurationError(f"the axis goes from low to high, not from {low:g} to {high:g}")
-    figure, (ax,) = figures._panels(1, height=3.6)
+    figure, (ax,) = figures.panels(1, height=3.6)
     x = np.linspace(low, high, 801)
     for name in TRIO:
         _curve(ax, name, x, curves(name, x).value)
     _zero(ax)
     ax.set_xlabel("x")
     ax.set_ylabel("f(x)")
-    figures._legend(figure, TRIO, [])
+    figures.legend(figure, TRIO, [])
     return figure
 
 
@@ -228,9 +228,9 @@ def side_by_side(low: float, high: float) -> None:
     pages.plain_table(comparison())
 
 
-@figures._typeset
+@figures.typeset
 def draw_side_by_side(low: float, high: float) -> Figure:
-    figure, axes = figures._panels(3, height=2.4, sharex=True)
+    figure, axes = figures.panels(3, height=2.4, sharex=True)
     pieces = [piece for piece in (np.linspace(low, -1e-9, 400), np.linspace(1e-9, high, 400)) if low < 0 < high]
     for name in TRIO:
         # a NaN between the pieces breaks the line there, but not where the function goes on smoothly
@@ -246,7 +246,7 @@ def draw_side_by_side(low: float, high: float) -> Figure:
         ax.set_title(title)
         _zero(ax)
     axes[-1].set_xlabel("x")
-    figures._legend(figure, TRIO, [])
+    figures.legend(figure, TRIO, [])
     return figure
 
 
@@ -334,9 +334,9 @@ def towards_relu(sigmas: Sequence[float]) -> None:
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_towards_relu(sigmas: Sequence[float]) -> Figure:
-    figure, (ax,) = figures._panels(1, height=3.3)
+    figure, (ax,) = figures.panels(1, height=3.3)
     x = np.linspace(-2, 1, 601)
     shades = np.linspace(0.25, 1, len(sigmas))
     colour = figures.STYLES["gelu"][0]
@@ -350,7 +350,7 @@ def draw_towards_relu(sigmas: Sequence[float]) -> Figure:
     _zero(ax)
     ax.set_xlabel("x")
     ax.set_ylabel("f(x)")
-    figures._legend(figure, ["relu"], handles)
+    figures.legend(figure, ["relu"], handles)
     return figure
 
 
@@ -369,9 +369,9 @@ def family(low: float, high: float) -> None:
     pages.plain_table(family_table())
 
 
-@figures._typeset
+@figures.typeset
 def draw_family(low: float, high: float) -> Figure:
-    figure, axes = figures._panels(2, height=2.7, sharex=True)
+    figure, axes = figures.panels(2, height=2.7, sharex=True)
     x = np.linspace(low, high, 801)
     for name in FAMILY:
         found = curves(name, x)
@@ -381,7 +381,7 @@ def draw_family(low: float, high: float) -> Figure:
         ax.set_title(title)
         _zero(ax)
     axes[-1].set_xlabel("x")
-    figures._legend(figure, list(FAMILY), [])
+    figures.legend(figure, list(FAMILY), [])
     return figure
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
-import numpy as np
 import pandas as pd
 import torch
-from scipy import integrate, optimize, stats
+from scipy import integrate, stats
 
 from gelu_study import activations, measurements, pages, published, statistics
-from gelu_study.chapters import cost, swaps
+from gelu_study.chapters import cost, definition, swaps
 from gelu_study.study import Study
 
 FORMS = ("gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu")
@@ -22,7 +22,7 @@ def value(name: str, x: float) -> float:
     return float(activations.get(name)(torch.tensor(x, dtype=torch.float64)))
 
 
-def expected(name: str, of: Any) -> float:
+def expected(name: str, of: Callable[[float, float], float]) -> float:
     """The expectation of of(f(z), z) for z ~ N(0, 1), by quadrature on both sides of 0."""
     parts = [
         integrate.quad(lambda z: of(value(name, z), z) * stats.norm.pdf(z), *ends, limit=200)[0] for ends in ((-12, 0), (0, 12))
@@ -30,16 +30,10 @@ def expected(name: str, of: Any) -> float:
     return float(sum(parts))
 
 
-def greatest_difference(name: str, other: str = "gelu") -> tuple[float, float]:
-    """The greatest |f(x) - g(x)| over x and the x where it is, in float64."""
-    grid = np.linspace(-12, 12, 4801)
-    x = torch.from_numpy(grid)
-    differences = (activations.get(name)(x) - activations.get(other)(x)).abs().numpy()
-    near = grid[int(np.argmax(differences))]
-    found = optimize.minimize_scalar(
-        lambda at: -abs(value(name, at) - value(other, at)), bounds=(near - 0.01, near + 0.01), method="bounded"
-    )
-    return float(-found.fun), float(found.x)
+def greatest_difference(name: str) -> tuple[float, float]:
+    """The greatest |f(x) - GELU(x)| and the |x| where it is, in float64; both are the same on either side."""
+    place, gap = definition.extreme(partial(definition.apart, name), 0, 12)
+    return gap, place
 
 
 def against_relu() -> None:
@@ -51,7 +45,7 @@ def against_relu() -> None:
         "by Φ(x), the probability that a standard normal variable is smaller. "
         f"For standard normal inputs ReLU is exactly 0 half of the time and GELU practically never; the lowest value it "
         f"passes is {_signed(slope['minimum'])}, at x = {_signed(slope['at'], 2)}. The two curves are never further apart than "
-        f"{gap:.3f}, at |x| = {abs(at):.2f}. The mean output is {expected('relu', lambda f, z: f):.3f} for ReLU and "
+        f"{gap:.3f}, at |x| = {at:.2f}. The mean output is {expected('relu', lambda f, z: f):.3f} for ReLU and "
         f"{expected('gelu', lambda f, z: f):.3f} for GELU, the mean square {expected('relu', lambda f, z: f * f):.3f} and "
         f"{expected('gelu', lambda f, z: f * f):.3f}: a signal fades faster through GELU, which is why initialisation matters in "
         "a comparison. ReLU's derivative jumps from 0 to 1; GELU's is smooth, dips to "
@@ -66,10 +60,10 @@ def _signed(value: float, decimals: int = 3) -> str:
 
 def statistics_of_gate() -> dict[str, float]:
     """GELU's minimum and where it is, and the least and greatest slope."""
-    lowest = optimize.minimize_scalar(lambda at: value("gelu", at), bounds=(-2, 0), method="bounded", options={"xatol": 1e-10})
-    x = torch.linspace(-6, 6, 120_001, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(activations.get("gelu")(x).sum(), x)
-    return {"minimum": float(lowest.fun), "at": float(lowest.x), "least": float(slope.min()), "most": float(slope.max())}
+    place, least = definition.minimum("gelu")
+    steepest = definition.extreme(lambda x: definition.curves("gelu", x).slope, 0, 6)[1]
+    lowest = definition.extreme(lambda x: -definition.curves("gelu", x).slope, -6, 0)[1]
+    return {"minimum": least, "at": place, "least": -lowest, "most": steepest}
 
 
 def better(found: Study) -> None:
@@ -110,7 +104,7 @@ def which_form() -> None:
     for name in FORMS[1:]:
         gap, at = greatest_difference(name)
         title = activations.title(name).replace(" ", "&nbsp;")
-        rows.append({"form": title, "greatest difference": pages.number(gap), "at |x|": f"{abs(at):.3f}"})
+        rows.append({"form": title, "greatest difference": pages.number(gap), "at |x|": f"{at:.3f}"})
     pages.table(pd.DataFrame(rows), "questions-forms", "The greatest difference of each form from exact GELU, over all x.", [])
     tanh, _ = greatest_difference("gelu_tanh")
     sigmoid, _ = greatest_difference("gelu_sigmoid")

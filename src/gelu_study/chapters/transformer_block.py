@@ -158,10 +158,10 @@ def show_shares(d_model: int, hidden_factor: float, sequence_length: int, vocabu
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_shares(d_model: int, hidden_factor: float, sequence_length: int, vocabulary: int, layers: int) -> Figure:
     """The figure of `show_shares`."""
-    figure, (above, below) = figures._panels(2, height=2.7)
+    figure, (above, below) = figures.panels(2, height=2.7)
     widths = sorted({64 * 2**power for power in range(9)} | {d_model})
     lengths = sorted({64 * 2**power for power in range(12)} | {sequence_length})
     by_width = [network_counts(d, max(1, round(hidden_factor * d)), sequence_length, vocabulary, layers) for d in widths]
@@ -215,11 +215,11 @@ def show_place(d_model: int, hidden_factor: float) -> None:
     )
 
 
-@figures._typeset
+@figures.typeset
 def draw_place(d_model: int, hidden: int) -> Figure:
     """The figure of `show_place`."""
     width = transformer.hidden_width(hidden, "geglu")
-    figure, (ax,) = figures._panels(1, height=5.0)
+    figure, (ax,) = figures.panels(1, height=5.0)
     ax.set_xlim(0, 12)
     ax.set_ylim(0, 10.4)
     ax.axis("off")
@@ -518,11 +518,11 @@ def statistics_sentences(found: pd.DataFrame) -> list[str]:
     return lines
 
 
-@figures._typeset
+@figures.typeset
 def draw_statistics(found: pd.DataFrame) -> Figure:
     """The figure of `show_statistics`."""
     names = list(dict.fromkeys(found["activation"]))
-    figure, axes = figures._panels(2, height=0.75 + 0.27 * len(names), sharex=True)
+    figure, axes = figures.panels(2, height=0.75 + 0.27 * len(names), sharex=True)
     for ax, column in zip(axes, ("forward", "backward"), strict=True):
         for place, name in enumerate(names):
             values = found.loc[found["activation"] == name, column]
@@ -535,7 +535,7 @@ def draw_statistics(found: pd.DataFrame) -> Figure:
         ax.set_ylim(len(names) - 0.4, -0.6)
         ax.tick_params(axis="y", length=0)
     for ax in axes:
-        figures._log(ax, "x")
+        figures.log_axis(ax, "x")
     axes[0].set_title("Forward: activations over pre-activations")
     axes[1].set_title("Backward: gradients the other way")
     axes[1].set_xlabel("ratio of second moments")
