@@ -233,12 +233,12 @@ def seeds_needed(mean: float, spread: float, *, power: float = POWER, alpha: flo
         return 2
     normal = float((stats.norm.isf(alpha / 2) + stats.norm.isf(1 - power)) / effect) ** 2
     n = max(2, math.ceil(normal))
-    while n < 10_000 and _power(n, effect, alpha) < power:  # beyond, normal and t agree to a few seeds in ten thousand
+    while n < 10_000 and paired_power(n, effect, alpha) < power:  # beyond, normal and t agree to a few seeds in ten thousand
         n += 1
     return n
 
 
-def _power(n: int, effect: float, alpha: float) -> float:
+def paired_power(n: int, effect: float, alpha: float) -> float:
     """Power of the two-sided one-sample t test of n values whose mean is `effect` standard deviations."""
     critical = stats.t.isf(alpha / 2, n - 1)
     centre = effect * math.sqrt(n)
