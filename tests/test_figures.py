@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from gelu_study import activations, figures, ledger, protocols, published, statistics
 from gelu_study.errors import ConfigurationError
-from gelu_study.runs import BEST, FINAL, RunConfig, RunRecord
+from gelu_study.runs import RunConfig, RunRecord
 
 EPOCHS = 50
 
@@ -33,7 +33,13 @@ def record(config: RunConfig, level: float, diverged: int | None = None) -> RunR
     if diverged is not None:
         return RunRecord(config, "diverged", {"step": 429 * diverged, "epoch": diverged + 1}, curves, {}, {}, environment)
     return RunRecord(
-        config, "finished", None, curves, dict.fromkeys(FINAL, thirds[-1]), dict.fromkeys(BEST, thirds[-1]), environment
+        config,
+        "finished",
+        None,
+        curves,
+        dict.fromkeys((*config.measures, "train_loss_full", "train_error_full"), thirds[-1]),
+        dict.fromkeys((*config.measures, "epoch", "step"), thirds[-1]),
+        environment,
     )
 
 

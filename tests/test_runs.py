@@ -37,7 +37,8 @@ def test_equal_meaning_equal_key():
 OTHER = {
     "experiment": "other", "dataset": "digits", "dataset_sha256": "0" * 64, "train_examples": 1000, "validation_examples": 10,
     "hidden": (128,) * 7, "activation": "gelu", "learning_rate": 2e-3, "keep_probability": 0.5, "batch_size": 64, "epochs": 2,
-    "seed": 9, "engine": 99,
+    "seed": 9, "engine": 99, "network": "autoencoder", "initialisation": "he", "optimiser": "sgd", "normalisation": "layer",
+    "test_noise": (0.0, 0.5),
 }  # fmt: skip
 
 
@@ -47,12 +48,22 @@ def test_every_field_changes_the_key(name):
 
 
 def test_fields_without_another_value_are_the_choices():
-    assert {item.name for item in dataclasses.fields(RunConfig)} - set(OTHER) == {
-        "network",
-        "initialisation",
-        "optimiser",
-        "precision",
-    }
+    assert {item.name for item in dataclasses.fields(RunConfig)} - set(OTHER) == {"precision"}
+
+
+def test_later_fields_leave_older_keys_alone():
+    """Those at their default are no part of the canonical form: the records before them keep their names."""
+    assert not {"normalisation", "test_noise"} & set(CONFIG.to_dict())
+    other = dataclasses.replace(CONFIG, normalisation="batch", test_noise=(0, 1))
+    assert other.to_dict()["normalisation"] == "batch" and other.to_dict()["test_noise"] == [0.0, 1.0]
+    assert RunConfig.from_dict(other.to_dict()) == other
+    assert RunConfig.from_dict({**CONFIG.to_dict(), "normalisation": "none", "test_noise": []}) == CONFIG
+
+
+def test_a_trajectory_is_a_run_of_any_length():
+    assert dataclasses.replace(CONFIG, epochs=7).trajectory == CONFIG.trajectory
+    for name in set(OTHER) - {"epochs"}:
+        assert dataclasses.replace(CONFIG, **{name: OTHER[name]}).trajectory != CONFIG.trajectory
 
 
 @pytest.mark.parametrize(
@@ -63,7 +74,9 @@ def test_fields_without_another_value_are_the_choices():
         ("learning_rate", float("nan"), "positive"), ("learning_rate", float("inf"), "positive"), ("learning_rate", "1e-3", "type float"),
         ("keep_probability", 0, r"\(0, 1\]"), ("keep_probability", 1 - 1e-10, "away from 0 and 1"), ("learning_rate", 10**400, "type float"), ("keep_probability", 1.5, r"\(0, 1\]"), ("hidden", (), "each hidden layer"),
         ("hidden", (128, 0), "at least 1"), ("hidden", 128, "type tuple"), ("batch_size", 60_000, "exceeds"), ("seed", -1, "seed"),
-        ("precision", "float16", "known are float32"),
+        ("precision", "float16", "known are float32"), ("validation_examples", -1, "at least 0"), ("test_noise", (-1.0,), "at least 0"),
+        ("test_noise", (float("inf"),), "finite"), ("test_noise", 1.0, "type tuple"), ("normalisation", "group", "known are none, batch"),
+        ("initialisation", "xavier", "known are unit-norm"), ("activation", None, "type str"),
     ],
 )  # fmt: skip
 def test_bad_values_are_refused(name, value, message):

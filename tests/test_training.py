@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from gelu_study import activations, protocols, training
 from gelu_study.errors import ConfigurationError
-from gelu_study.networks import PerceptronStack, unit_norm_weights
+from gelu_study.initialisations import weights as initial_weights
+from gelu_study.networks import PerceptronStack
 from gelu_study.random_streams import MaskStream, minibatch_order
-from gelu_study.runs import BEST, CURVES, FINAL, RunConfig, RunRecord
+from gelu_study.runs import RunConfig, RunRecord
 
 CPU = torch.device("cpu")
 CASES = (0, 3, 4, 5, 14, 17, 25, 28, 35)
@@ -53,7 +54,7 @@ def plain_run(config: RunConfig, data) -> dict[str, np.ndarray]:
     x = torch.tensor(data.x_train.reshape(len(data.x_train), -1) / data.scale, dtype=torch.float32)
     y = torch.tensor(data.y_train, dtype=torch.int64)
     n = config.train_examples
-    weights = [w.requires_grad_() for w in unit_norm_weights(shapes(config), config.seed)]
+    weights = [w.requires_grad_() for w in initial_weights("unit-norm", shapes(config), config.seed)]
     biases = [torch.zeros(w.shape[1], requires_grad=True) for w in weights]
     parameters = [*weights, *biases]
     first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
@@ -128,7 +129,7 @@ def test_the_cases_above_cover_every_activation_and_dropout(mixed):
 @pytest.mark.parametrize("index", [1, 8, 35])
 def test_a_record_does_not_depend_on_company(mixed, records, digits, index):
     (alone,) = training.train([mixed[index]], digits, CPU)
-    for name in CURVES:
+    for name in records[index].config.curves:
         np.testing.assert_allclose(
             alone.curves[name], records[index].curves[name], rtol=1e-3, atol=0.4 if "error" in name else 1e-6
         )
@@ -156,7 +157,9 @@ def test_a_stack_of_diverged_runs_ends_early(mixed, digits):
 def test_record_contents(records):
     for record in records:
         assert RunRecord.from_json(record.to_json()) == record
-        assert set(record.final) == set(FINAL) and set(record.best) == set(BEST)
+        measured = {"train_loss", "validation_loss", "validation_error", "test_loss", "test_error"}
+        assert set(record.final) == measured | {"train_loss_full", "train_error_full"}
+        assert set(record.best) == measured | {"epoch", "step"}
         ends = record.curves["validation_loss"][2::3]
         assert record.best["epoch"] == int(np.argmin(ends)) + 1 and record.best["validation_loss"] == min(ends)
         assert record.final["test_error"] == record.curves["test_error"][-1]
@@ -185,11 +188,11 @@ def test_gradients_against_autograd(digits):
 
 
 def test_initial_weights_have_unit_norm_incoming_vectors():
-    weights = unit_norm_weights([(784, 128), (128, 10)], 3)
+    weights = initial_weights("unit-norm", [(784, 128), (128, 10)], 3)
     for weight in weights:
         torch.testing.assert_close(weight.norm(dim=0), torch.ones(weight.shape[1]))
-    assert not torch.equal(weights[0], unit_norm_weights([(784, 128)], 4)[0])
-    assert torch.equal(weights[0], unit_norm_weights([(784, 128)], 3)[0])
+    assert not torch.equal(weights[0], initial_weights("unit-norm", [(784, 128)], 4)[0])
+    assert torch.equal(weights[0], initial_weights("unit-norm", [(784, 128)], 3)[0])
 
 
 def test_activations_of_a_seed_start_alike(mixed):

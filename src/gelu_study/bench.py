@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from gelu_study import activations, protocols, training
+from gelu_study import activations, initialisations, protocols, training
 from gelu_study.datasets import Dataset
-from gelu_study.networks import unit_norm_weights
 from gelu_study.random_streams import minibatch_order
 from gelu_study.runs import RunConfig
 
@@ -147,7 +146,7 @@ def in_memory_loop(config: RunConfig, examples: training.Examples, device: torch
 
     Starts from the run's weights and sees its minibatches, so its losses are those of the engine up to rounding.
     """
-    network = plain_network(config, examples.train[0].shape[1], examples.classes).to(device)
+    network = plain_network(config, examples.train[0].shape[1], examples.outputs).to(device)
     adam = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
     batches = _batches(config, device)
     steps = 0
@@ -171,7 +170,7 @@ def plain_network(config: RunConfig, inputs: int, classes: int) -> nn.Sequential
     widths = (inputs, *config.hidden, classes)
     shapes = list(pairwise(widths))
     layers: list[nn.Module] = []
-    for weight in unit_norm_weights(shapes, config.seed):
+    for weight in initialisations.weights("unit-norm", shapes, config.seed):
         linear = nn.Linear(*weight.shape)
         with torch.no_grad():
             linear.weight.copy_(weight.T)

@@ -21,5 +21,9 @@ class NotebookError(StudyError):
     """A notebook that refused its parameters or failed while running."""
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written or used; the message names it and says what follows."""
+
+
 class DamagedRecordWarning(UserWarning):
     """A file of the ledger could not be read as the record that its name promises; the message names it and says why."""

@@ -29,7 +29,19 @@ _FINAL_COLUMNS = (
     "train_error_full",
 )
 _BEST_COLUMNS = ("epoch", "train_loss", "validation_loss", "validation_error", "test_loss", "test_error")
-_MORE_CONFIG = ("precision", "batch_size", "initialisation", "optimiser", "engine")
+_MORE_CONFIG = (
+    "network",
+    "depth",
+    "width",
+    "train_examples",
+    "validation_examples",
+    "initialisation",
+    "normalisation",
+    "optimiser",
+    "batch_size",
+    "precision",
+    "engine",
+)
 _ENVIRONMENT_COLUMNS = (
     "device",
     "device_name",

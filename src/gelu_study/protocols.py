@@ -1,14 +1,16 @@
 """The paper's experiments as plain data: a protocol and a scale give a list of runs.
 
-Scales: `smoke` (seconds, on digits; never shown as a result), `quick` (minutes on a laptop), `paper` (the paper's protocol),
-`powered` (the paper's protocol with more seeds where validation chose the learning rate).
+Scales: `smoke` (seconds, on digits; never shown as a result), `quick` (minutes on a laptop), `paper` (the paper's protocol, or that
+of an experiment of our own), `powered` (with more seeds, where validation chose the learning rate).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from gelu_study import activations as activation_registry
 from gelu_study import datasets
@@ -18,9 +20,13 @@ from gelu_study.runs import RunConfig
 SCALES = ("smoke", "quick", "paper", "powered")
 PAPER_SEEDS = tuple(range(5))
 POWERED_SEEDS = tuple(range(20))
+NOISE = tuple(step / 4 for step in range(13))
+"""Half-widths of the noise on test inputs: 0 to 3, as in figure 3 of the paper's later versions."""
 
 Choice = Mapping[tuple[str, float], float]
 """The learning rate that validation chose for each (activation, keep probability)."""
+
+_VARIED = ("activations", "keep_probabilities", "learning_rates")
 
 
 @dataclass(frozen=True)
@@ -37,20 +43,105 @@ class Grid:
     learning_rates: tuple[float, ...] = (1e-3, 1e-4, 1e-5)
     keep_probabilities: tuple[float, ...] = (1.0, 0.5)
     batch_size: int = 128
+    network: str = "perceptron"
+    test_noise: tuple[float, ...] = ()
+    chooses: bool = True  # validation chooses a learning rate for each activation and keep probability
+    more_seeds: tuple[int, ...] = ()  # what scale powered adds
+    variants: tuple[Mapping[str, Any], ...] = ({},)
+    """The grid is run once for each; a variant holds fields of `RunConfig` that differ, and lists (`activations`,
+    `keep_probabilities`, `learning_rates`) that replace the grid's. With another experiment's name, its records are used."""
 
 
-_PAPER = Grid("mnist", 55_000, 5_000, (128,) * 8, 50, PAPER_SEEDS)
 _DIGITS = ("digits", 1_152, 285)
+_MNIST = ("mnist", 55_000, 5_000)
+_CLASSIFIER = (128,) * 8
+_AUTOENCODER = (1000, 500, 250, 30, 250, 500, 1000)
+_PAPER = Grid(*_MNIST, _CLASSIFIER, 50, PAPER_SEEDS)
+
+_SMOKE = Grid(*_DIGITS, (32,) * 8, 2, (0, 1), learning_rates=(1e-3,), batch_size=64)
+_QUICK = Grid(*_MNIST, _CLASSIFIER, 5, (0, 1, 2))
+
+
+def _with(grid: Grid, **changes: Any) -> Grid:
+    return dataclasses.replace(grid, **changes)
+
+
+def _scales(smoke: Grid, quick: Grid, paper: Grid, more_seeds: tuple[int, ...] = ()) -> dict[str, Grid]:
+    return {"smoke": smoke, "quick": quick, "paper": paper, "powered": _with(paper, more_seeds=more_seeds)}
+
+
+def _autoencoder(**sizes: Any) -> Grid:
+    fixed = {"keep_probabilities": (1.0,), "batch_size": 64, "network": "autoencoder", "chooses": False}
+    return _with(Grid("mnist", 60_000, 0, _AUTOENCODER, 250, (0, 1, 2)), **fixed, **sizes)
+
+
+_NOISE = {"keep_probabilities": (1.0,), "learning_rates": (1e-3,), "test_noise": NOISE, "chooses": False}
+
+# ReLU without dropout and at keep probability 1/2 are the classifier's own runs
+_SOI = (
+    {"activations": ("soi",), "keep_probabilities": (1.0,)},
+    {"experiment": "mnist-classifier", "activations": ("relu",), "keep_probabilities": (1.0, 0.5)},
+    {"activations": ("relu",), "keep_probabilities": (0.75,)},
+    {"activations": ("identity",), "keep_probabilities": (1.0, 0.75, 0.5)},
+)
+
+# Three learning rates about the usual one of each optimiser
+RATES = {"adam-tensorflow": (3e-3, 1e-3, 3e-4), "momentum": (1e-1, 3e-2, 1e-2), "sgd": (1.0, 3e-1, 1e-1)}
+_FACTORIAL: tuple[Mapping[str, Any], ...] = tuple(
+    {"initialisation": initialisation, "optimiser": optimiser, "normalisation": normalisation, "learning_rates": RATES[optimiser]}
+    for initialisation, optimiser, normalisation in product(
+        ("unit-norm", "he", "variance-matched"), RATES, ("none", "batch", "layer")
+    )
+)
+_ONE_AT_A_TIME: tuple[Mapping[str, Any], ...] = (
+    *(
+        {"initialisation": initialisation, "hidden": hidden, "learning_rates": RATES["adam-tensorflow"]}
+        for initialisation in ("unit-norm", "variance-matched")
+        for hidden in ((128,) * 2, (128,) * 4, (128,) * 16, (32,) * 8, (512,) * 8)
+    ),
+    {"activations": ("gelu",), "learning_rates": RATES["adam-tensorflow"]},
+)
+_RECIPE = {"keep_probabilities": (1.0,), "chooses": False}
+
+# The classifier at the learning rate that validation chose, with one thing changed; the unchanged runs are the classifier's own
+_DEPARTURES: tuple[Mapping[str, Any], ...] = (
+    {"experiment": "mnist-classifier", "keep_probabilities": (1.0, 0.5)},
+    {"activations": ("gelu",), "keep_probabilities": (1.0, 0.5)},
+    {"initialisation": "unit-norm-outgoing"},
+    {"optimiser": "adam"},
+    {"train_examples": 60_000, "validation_examples": 0},
+)
+_AT_CHOICE = {"keep_probabilities": (1.0,), "learning_rates": (1e-3,), "chooses": False}
+
 _GRIDS: dict[str, dict[str, Grid]] = {
-    "mnist-classifier": {
-        "smoke": Grid(*_DIGITS, (32,) * 8, 2, (0, 1), learning_rates=(1e-3,), batch_size=64),
-        "quick": Grid("mnist", 55_000, 5_000, (128,) * 8, 5, (0, 1, 2)),
-        "paper": _PAPER,
-        "powered": _PAPER,
-    }
+    "mnist-classifier": _scales(_SMOKE, _QUICK, _PAPER, POWERED_SEEDS),
+    "mnist-noise": _scales(_with(_SMOKE, **_NOISE), _with(_QUICK, **_NOISE), _with(_PAPER, **_NOISE), POWERED_SEEDS),
+    "mnist-autoencoder": _scales(
+        _autoencoder(
+            dataset="digits", train_examples=1_152, hidden=(32, 16, 32), epochs=2, seeds=(0, 1), learning_rates=(1e-2, 1e-3)
+        ),
+        _autoencoder(epochs=3, seeds=(0,), learning_rates=(1e-3,)),
+        _autoencoder(learning_rates=(1e-2, 1e-3, 1e-4, 1e-5)),
+    ),
+    "mnist-soi": _scales(
+        _with(_SMOKE, variants=_SOI),
+        _with(_QUICK, variants=_SOI, learning_rates=(1e-3,)),
+        _with(_PAPER, variants=_SOI),
+        POWERED_SEEDS,
+    ),
+    "mnist-recipe": _scales(
+        _with(_SMOKE, **_RECIPE, variants=({"normalisation": "batch"}, {"optimiser": "momentum", "initialisation": "he"})),
+        _with(_QUICK, **_RECIPE, train_examples=12_800, epochs=5, seeds=(0,), variants=_FACTORIAL),
+        _with(_PAPER, **_RECIPE, train_examples=12_800, epochs=10, seeds=(0, 1, 2), variants=(*_FACTORIAL, *_ONE_AT_A_TIME)),
+    ),
+    "mnist-departures": _scales(
+        _with(_SMOKE, **_AT_CHOICE, variants=({}, *_DEPARTURES[1:4])),
+        _with(_QUICK, **_AT_CHOICE, variants=_DEPARTURES),
+        _with(_PAPER, **_AT_CHOICE, variants=_DEPARTURES),
+    ),
 }
 # How a scale changes where its data set is asked to be another one
-_ON_DIGITS: dict[str, dict[str, Grid]] = {"mnist-classifier": {"quick": Grid(*_DIGITS, (128,) * 8, 50, (0, 1, 2))}}
+_ON_DIGITS: dict[str, dict[str, Grid]] = {"mnist-classifier": {"quick": Grid(*_DIGITS, _CLASSIFIER, 50, (0, 1, 2))}}
 
 EXPERIMENTS = tuple(_GRIDS)
 
@@ -82,56 +173,81 @@ def plan(
     activations: Iterable[str] | None = None,
     learning_rates: Iterable[float] | None = None,
     keep_probabilities: Iterable[float] | None = None,
+    epochs: int | None = None,
     dataset: str | None = None,
     chosen: Choice | None = None,
 ) -> list[RunConfig]:
     """The runs of an experiment at a scale, without repetition; what is not given is the scale's own.
 
-    At scale `powered` the whole grid is run with the paper's seeds, from which validation chooses; with `chosen`, the runs of all
-    seeds at the chosen learning rates come after it. Raises `ConfigurationError` for values out of range or an empty list.
+    Where the experiment's variants have activations, keep probabilities or learning rates of their own, what is given selects from
+    those. At scale `powered` the whole grid is run with the paper's seeds, from which validation chooses; with `chosen`, the runs
+    of all seeds at the chosen learning rates come after it. Raises `ConfigurationError` for values out of range or an empty list.
     """
     base = grid(experiment, scale, dataset)
+    if epochs is not None:
+        base = dataclasses.replace(base, epochs=epochs)
+    given: dict[str, Iterable[Any] | None] = {
+        "activations": activations,
+        "keep_probabilities": keep_probabilities,
+        "learning_rates": learning_rates,
+        "seeds": seeds,
+    }
+    asked = {name: list(dict.fromkeys(wanted)) for name, wanted in given.items() if wanted is not None}
+    for name, wanted in asked.items():
+        if not wanted:
+            own = ", ".join(map(str, getattr(base, name)))
+            raise ConfigurationError(f"{name.replace('_', ' ')} is empty; leave it out for the scale's own, {own}")
+    for name in asked.get("activations", []):
+        activation_registry.title(name)
 
-    def values(name: str, given: Iterable[object] | None, own: Sequence[object]) -> list[object]:
-        result = list(dict.fromkeys(own if given is None else given))
-        if not result:
-            raise ConfigurationError(f"{name} is empty; leave it out for the scale's own, {', '.join(map(str, own))}")
-        return result
+    def values(variant: Mapping[str, Any], name: str) -> list[Any]:
+        if name not in variant:
+            return list(asked.get(name, getattr(base, name)))
+        return [value for value in variant[name] if name not in asked or value in asked[name]]
 
-    names = values("activations", activations, base.activations)
-    for name in names:
-        activation_registry.get(str(name))
-    rates = values("learning rates", learning_rates, base.learning_rates)
-    keeps = values("keep probabilities", keep_probabilities, base.keep_probabilities)
-    first_seeds = values("seeds", seeds, base.seeds)
-    all_seeds = first_seeds if seeds is not None or scale != "powered" else list(POWERED_SEEDS)
+    first_seeds = all_seeds = asked.get("seeds", list(base.seeds))
+    if base.more_seeds:  # the choice is made on the paper's seeds; more seeds serve the comparison
+        first_seeds = [seed for seed in first_seeds if seed in base.seeds] or first_seeds
+        all_seeds = asked.get("seeds", list(base.more_seeds))
 
-    def run(name: object, keep: object, rate: object, seed: object) -> RunConfig:
+    def run(variant: Mapping[str, Any], name: str, keep: float, rate: float, seed: int) -> RunConfig:
+        fields: dict[str, Any] = {
+            "experiment": experiment,
+            "train_examples": base.train_examples,
+            "validation_examples": base.validation_examples,
+            "hidden": base.hidden,
+            "initialisation": "unit-norm",
+            "optimiser": "adam-tensorflow",
+        }
         return RunConfig(
-            experiment=experiment,
+            **fields | {field: value for field, value in variant.items() if field not in _VARIED},
             dataset=base.dataset,
             dataset_sha256=datasets.content_hash(base.dataset),
-            train_examples=base.train_examples,
-            validation_examples=base.validation_examples,
-            network="perceptron",
-            hidden=base.hidden,
-            activation=name,  # type: ignore[arg-type]
-            initialisation="unit-norm",
-            optimiser="adam-tensorflow",
-            learning_rate=rate,  # type: ignore[arg-type]
-            keep_probability=keep,  # type: ignore[arg-type]
+            network=base.network,
+            activation=name,
+            learning_rate=rate,
+            keep_probability=keep,
             batch_size=base.batch_size,
             epochs=base.epochs,
             precision="float32",
-            seed=seed,  # type: ignore[arg-type]
+            seed=seed,
+            test_noise=base.test_noise,
         )
 
-    if scale == "powered":  # the choice is made on the paper's seeds; more seeds serve the comparison
-        first_seeds = [seed for seed in first_seeds if seed in PAPER_SEEDS] or first_seeds
-    configs = [run(*values) for values in product(names, keeps, rates, first_seeds)]
-    if scale == "powered" and chosen is not None:
-        for name, keep in product(names, keeps):
-            if (name, keep) not in chosen:
+    cells = [
+        (variant, name, keep, values(variant, "learning_rates"))
+        for variant in base.variants
+        for name, keep in product(values(variant, "activations"), values(variant, "keep_probabilities"))
+    ]
+    configs = [run(variant, name, keep, *rest) for variant, name, keep, rates in cells for rest in product(rates, first_seeds)]
+    if base.more_seeds and (chosen is not None or not base.chooses):
+        for variant, name, keep, rates in cells:
+            if base.chooses and (name, keep) not in (chosen or {}):
                 raise ConfigurationError(f"no learning rate was chosen for {name} at keep probability {keep}")
-            configs += [run(name, keep, chosen[(str(name), float(keep))], seed) for seed in all_seeds]  # type: ignore[arg-type]
+            kept = [chosen[(str(name), float(keep))]] if base.chooses and chosen is not None else rates
+            configs += [run(variant, name, keep, *rest) for rest in product(kept, all_seeds)]
+    if not configs:
+        raise ConfigurationError(
+            f"{experiment} at scale {scale} has no such runs; leave out activations, rates or keep probabilities"
+        )
     return list({config.key: config for config in configs}.values())

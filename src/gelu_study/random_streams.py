@@ -8,6 +8,7 @@ that all runs of a stack are drawn in one vectorised call, each from its own str
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ _MIX_2 = 0x94D049BB133111EB
 
 
 def stream_seed(seed: int, purpose: str, index: int = 0) -> int:
-    """A 64-bit seed for one purpose ("weights", "order", "masks") of the run with that seed; `index` counts epochs."""
+    """A 64-bit seed for one purpose ("weights", "order", "masks", "gates") of the run with that seed; `index` counts epochs."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}/{index}".encode()).digest()[:8], "little")
 
 
@@ -42,26 +43,40 @@ def _xor_shift(x: Tensor, bits: int) -> Tensor:
     return x.bitwise_xor_((x >> bits).bitwise_and_((1 << (64 - bits)) - 1))
 
 
-class MaskStream:
-    """Dropout masks for a stack: each run's bits are its own SplitMix64 stream, read `size` elements a step.
+class BitStream:
+    """Random bits for a stack: each run's are its own SplitMix64 stream, `size` fields of `bits` bits a step.
 
-    A keep probability k / 2^b with b of 1, 2, 4 or 8 (1/2, 3/4, ...) takes b bits an element, looked up a byte at a time in a table
-    of ready mask values; any other takes 32 bits, compared with the probability rounded to a multiple of 2^-32.
-
-    Shapes: `seeds` has a seed a run; `size` is the number of mask elements a run needs in a step, and is rounded up to whole words.
+    Shapes: `seeds` has a seed a run; `size` is the number of fields that a run needs in a step, rounded up to whole words.
     """
 
-    def __init__(self, seeds: list[int], keep_probability: float, size: int, device: torch.device) -> None:
-        if not 0 < keep_probability < 1:
-            raise ValueError(f"keep probability {keep_probability}: a mask needs one in (0, 1)")
-        self.bits = next((b for b in (1, 2, 4, 8) if (keep_probability * 2**b).is_integer()), 32)
-        self._words = -(-size * self.bits // 64)
-        self._size = size
-        self._scale = 1 / keep_probability
-        states = torch.tensor([[_signed(stream_seed(seed, "masks"))] for seed in seeds], dtype=torch.int64)
+    def __init__(self, seeds: Sequence[int], purpose: str, size: int, bits: int, device: torch.device) -> None:
+        self._words = -(-size * bits // 64)
+        states = torch.tensor([[_signed(stream_seed(seed, purpose))] for seed in seeds], dtype=torch.int64)
         counters = torch.tensor([_signed((i + 1) * _GAMMA) for i in range(self._words)], dtype=torch.int64)
         self._base = (states + counters).to(device)  # [runs, words]
         self._word = torch.empty_like(self._base)
+
+    def words(self, step: int) -> Tensor:
+        """The bits of a step (counted from 0), [runs, words] int64; overwritten by the next call."""
+        word = torch.add(self._base, _signed(step * self._words * _GAMMA), out=self._word)
+        _xor_shift(word, 30).mul_(_signed(_MIX_1))
+        _xor_shift(word, 27).mul_(_signed(_MIX_2))
+        return _xor_shift(word, 31)
+
+
+class MaskStream(BitStream):
+    """Dropout masks for a stack.
+
+    A keep probability k / 2^b with b of 1, 2, 4 or 8 (1/2, 3/4, ...) takes b bits an element, looked up a byte at a time in a table
+    of ready mask values; any other takes 32 bits, compared with the probability rounded to a multiple of 2^-32.
+    """
+
+    def __init__(self, seeds: Sequence[int], keep_probability: float, size: int, device: torch.device) -> None:
+        if not 0 < keep_probability < 1:
+            raise ValueError(f"keep probability {keep_probability}: a mask needs one in (0, 1)")
+        self.bits = next((b for b in (1, 2, 4, 8) if (keep_probability * 2**b).is_integer()), 32)
+        super().__init__(seeds, "masks", size, self.bits, device)
+        self._scale = 1 / keep_probability
         if self.bits <= 8:
             threshold = int(keep_probability * 2**self.bits)
             fields = torch.arange(256).unsqueeze(1) >> torch.arange(0, 8, self.bits) & 2**self.bits - 1
@@ -71,10 +86,7 @@ class MaskStream:
 
     def draw(self, step: int) -> None:
         """Draw the bits of a step (counted from 0); `mask` then reads them."""
-        word = torch.add(self._base, _signed(step * self._words * _GAMMA), out=self._word)
-        _xor_shift(word, 30).mul_(_signed(_MIX_1))
-        _xor_shift(word, 27).mul_(_signed(_MIX_2))
-        _xor_shift(word, 31)
+        word = self.words(step)
         if self.bits <= 8:
             self._index = word.view(torch.uint8).to(torch.int32)  # [runs, bytes]
         else:
@@ -92,3 +104,21 @@ class MaskStream:
         per_byte = 8 // self.bits
         index = self._index[:, start // per_byte : stop // per_byte]
         torch.index_select(self._table, 0, index.reshape(-1), out=out.view(-1, per_byte))
+
+
+class GateStream(BitStream):
+    """Gates of the SOI map for a stack: element x passes where a uniform number of 32 bits is below Phi(x)."""
+
+    def __init__(self, seeds: Sequence[int], size: int, device: torch.device) -> None:
+        super().__init__(seeds, "gates", size, 32, device)
+
+    def draw(self, step: int) -> None:
+        """Draw the numbers of a step (counted from 0); `open` then reads them."""
+        self._numbers = self.words(step).view(torch.int32)  # [runs, elements]
+
+    def open(self, probability: Tensor, start: int, out: Tensor) -> None:
+        """Write 1 where the gate is open, else 0, into `out`; both [runs, elements], the latter from element `start` of the step.
+        `probability` is overwritten."""
+        # Comparing 32 bits of chance with a float32 probability near 0 or 1 takes no more than that probability's own rounding
+        threshold = probability.mul_(2.0**32).sub_(2.0**31)
+        torch.lt(self._numbers[:, start : start + out.shape[1]].float(), threshold, out=out)

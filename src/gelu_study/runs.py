@@ -27,9 +27,10 @@ SCHEMA = 1
 
 KEEP_STEP = 2.0**-16
 """The nearest that a keep probability comes to 0 and 1: masks are drawn with 32 bits."""
-NETWORKS = ("perceptron",)
-INITIALISATIONS = ("unit-norm",)
-OPTIMISERS = ("adam-tensorflow",)
+NETWORKS = ("perceptron", "autoencoder")
+INITIALISATIONS = ("unit-norm", "unit-norm-outgoing", "he", "variance-matched")
+OPTIMISERS = ("adam-tensorflow", "adam", "sgd", "momentum")
+NORMALISATIONS = ("none", "batch", "layer")
 PRECISIONS = ("float32",)
 
 
@@ -41,12 +42,12 @@ class RunConfig:
     dataset: str
     dataset_sha256: str  # `datasets.content_hash`: the data's identity, whatever file they came from
     train_examples: int  # the first of the official training set
-    validation_examples: int  # the last of the official training set
-    network: str
+    validation_examples: int  # the last of the official training set; 0 leaves validation out
+    network: str  # "perceptron": a classifier; "autoencoder": reconstructs its input, with a linear output
     hidden: tuple[int, ...]  # widths of the hidden layers
-    activation: str  # with its form: "gelu" (exact), "gelu_tanh", ...
-    initialisation: str  # "unit-norm": standard normal, each unit's incoming vector scaled to norm 1; biases 0
-    optimiser: str  # "adam-tensorflow": beta 0.9 and 0.999, epsilon 1e-8 added to the uncorrected root
+    activation: str  # with its form: "gelu" (exact), "gelu_tanh", ...; "soi": the stochastic map, `activations.SOIMap`
+    initialisation: str  # see `initialisations.weights`; biases 0
+    optimiser: str  # see `training.optimiser`
     learning_rate: float
     keep_probability: float  # of a hidden unit, inverted scaling; 1 means no dropout
     batch_size: int
@@ -54,22 +55,25 @@ class RunConfig:
     precision: str
     seed: int  # shared by all activations, so that runs of one seed start from the same draw and see the same minibatches
     engine: int = ENGINE
+    normalisation: str = "none"  # of the pre-activations of hidden layers: over the batch, or over the layer's units
+    test_noise: tuple[float, ...] = ()  # half-widths a of uniform noise on the test inputs, measured after the last epoch
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             object.__setattr__(self, item.name, _coerced(item.name, str(item.type), getattr(self, item.name)))
-        activations.get(self.activation)
+        activations.title(self.activation)
         for name, known in (
             ("network", NETWORKS),
             ("initialisation", INITIALISATIONS),
             ("optimiser", OPTIMISERS),
+            ("normalisation", NORMALISATIONS),
             ("precision", PRECISIONS),
         ):
             if getattr(self, name) not in known:
                 raise ConfigurationError(f"unknown {name} {getattr(self, name)!r}; known are {', '.join(known)}")
-        for name in ("train_examples", "validation_examples", "batch_size", "epochs", "engine"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name, least in (("train_examples", 1), ("validation_examples", 0), ("batch_size", 1), ("epochs", 1), ("engine", 1)):
+            if getattr(self, name) < least:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least {least}")
         if not self.hidden or min(self.hidden) < 1:
             raise ConfigurationError(f"hidden is {self.hidden}; give the width of each hidden layer, each at least 1")
         if self.batch_size > self.train_examples:
@@ -80,8 +84,14 @@ class RunConfig:
             raise ConfigurationError(
                 f"keep_probability is {self.keep_probability}; it must lie in (0, 1], {KEEP_STEP:g} away from 0 and 1 or at 1"
             )
+        if self.normalisation == "batch" and self.batch_size < 2:
+            raise ConfigurationError("batch normalisation needs a batch_size of at least 2: one example has no variance")
         if not 0 <= self.seed < 2**31:
             raise ConfigurationError(f"seed is {self.seed}; it must lie in 0 to 2147483647")
+        if not all(0 <= width < math.inf for width in self.test_noise):
+            raise ConfigurationError(f"test_noise is {self.test_noise}; half-widths of noise are finite and at least 0")
+        if self.test_noise and self.network != "perceptron":
+            raise ConfigurationError(f"test_noise is for classifiers, and the network is {self.network}; leave it empty")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -89,22 +99,67 @@ class RunConfig:
         return self.train_examples // self.batch_size
 
     @property
+    def depth(self) -> int:
+        """Number of hidden layers."""
+        return len(self.hidden)
+
+    @property
+    def width(self) -> int:
+        """Width of the first hidden layer."""
+        return self.hidden[0]
+
+    @property
     def key(self) -> str:
         """SHA-256 of the canonical configuration, 64 hexadecimal digits."""
         return hashlib.sha256(canonical_json(self.to_dict()).encode()).hexdigest()
 
+    @property
+    def curves(self) -> dict[str, int]:
+        """The curves of a finished record by epochs, with their values an epoch."""
+        kinds = MEASURES[self.network]
+        validation = [f"validation_{kind}" for kind in kinds] if self.validation_examples else []
+        return {
+            "train_loss": 3,
+            "train_loss_smoothed": 3,
+            "train_loss_epoch": 1,
+            **dict.fromkeys(validation, 3),
+            **{f"test_{kind}": 1 for kind in kinds},
+        }
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What a record says of the end of an epoch."""
+        return ("train_loss", *(name for name in self.curves if not name.startswith("train")))
+
+    @property
+    def trajectory(self) -> str:
+        """A name for the course of training whatever its length, 64 hexadecimal digits: nothing in it depends on the number of
+        epochs, so a longer run goes on where a shorter one of the same trajectory ended."""
+        text = canonical_json({**self.to_dict(), "epochs": 0})
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {**dataclasses.asdict(self), "hidden": list(self.hidden)}
+        """The fields as JSON values. Those that came after the first records appear only where they differ from their default, so
+        that the keys of older records stay."""
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()}
+        return {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
         """The inverse of `to_dict`. Raises `ConfigurationError` for an unknown or absent field."""
         known = {item.name for item in dataclasses.fields(cls)}
-        if set(values) != known:
-            unknown, absent = sorted(set(values) - known), sorted(known - set(values))
+        needed = known - set(_LATER)
+        if not needed <= set(values) <= known:
+            unknown, absent = sorted(set(values) - known), sorted(needed - set(values))
             raise ConfigurationError(f"a configuration with unknown fields {unknown} and absent fields {absent}")
         return cls(**values)
+
+
+_LATER: dict[str, Any] = {"normalisation": "none", "test_noise": []}
+"""Fields that came after the first records, and their defaults."""
+
+MEASURES = {"perceptron": ("loss", "error"), "autoencoder": ("loss",)}
+"""What is measured of each network: log loss in nats and error in percent, or the mean squared error of a pixel."""
 
 
 def canonical_json(value: Any) -> str:
@@ -121,18 +176,21 @@ def _coerced(name: str, kind: str, value: Any) -> Any:
     if kind == "float" and (isinstance(value, float) or (type(value) is int and abs(value) < 2**53)):
         return float(value)
     if kind.startswith("tuple") and isinstance(value, list | tuple):
-        return tuple(_coerced(name, "int", width) for width in value)
+        return tuple(_coerced(name, kind[len("tuple[") :].split(",")[0], item) for item in value)
     raise ConfigurationError(f"{name} is {value!r}; it must be of type {kind}")
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a finished run leaves: losses in nats, errors in percent.
+    """What a finished run leaves: losses in nats (mean squared error for autoencoders), errors in percent.
 
     `curves` holds lists, three values an epoch for `train_loss` (means over the thirds), `train_loss_smoothed` (exponential
-    smoothing with 0.995 a minibatch, as figure 2 plots it), `validation_loss` and `validation_error`; one an epoch for
-    `train_loss_epoch`, `test_loss` and `test_error`. `final` and `best` (the epoch end of least validation loss) hold a value each.
-    A diverged run says at which step and epoch in `diverged`; its curves end before, and `final` and `best` are empty.
+    smoothing with `training.SMOOTHING` a minibatch, as figures 2 and 3 plot it), `validation_loss` and `validation_error`; one an
+    epoch for `train_loss_epoch`, `test_loss` and `test_error`. A run without validation lacks those curves, an autoencoder has no
+    errors. With test noise there are also `noise_loss` and `noise_error`, a value a width, and `test_wrong`, the places of the
+    clean test examples that the network gets wrong. `final` and `best` (the epoch end of least validation loss; empty without
+    validation) hold a value each. A diverged run says at which step and epoch in `diverged`; its curves end before, and `final`
+    and `best` are empty.
     """
 
     config: RunConfig
@@ -201,41 +259,41 @@ class RunRecord:
         if not all(type(value) in (int, float) and 0 <= value <= sys.float_info.max for value in values):
             raise LedgerError("curves, final or best hold something other than finite numbers of at least 0")
         if self.status == "finished":
-            for name, found, expected in (
-                ("curves", set(self.curves), set(CURVES)),
-                ("final", set(self.final), set(FINAL)),
-                ("best", set(self.best), set(BEST)),
-            ):
-                if found != expected:
-                    raise LedgerError(f"{name} has {sorted(found)}; expected {sorted(expected)}")
-            for name, per_epoch in CURVES.items():
-                if len(self.curves[name]) != per_epoch * self.config.epochs:
-                    raise LedgerError(f"{name} has {len(self.curves[name])} values for {self.config.epochs} epochs")
-            best = self.best["epoch"]
-            if type(best) is not int or not 1 <= best <= self.config.epochs:
-                raise LedgerError(f"the best epoch is {best!r} of {self.config.epochs}")
-            for name, values_at, epoch in (("final", self.final, self.config.epochs), ("best", self.best, best)):
-                for measure in _MEASURED:
-                    curve = "train_loss_epoch" if measure == "train_loss" else measure
-                    if values_at[measure] != self.curves[curve][CURVES[curve] * epoch - 1]:
-                        raise LedgerError(f"{measure} in {name} is not that of its curve at epoch {epoch}")
+            self._check_finished()
         if not isinstance(self.environment, dict):
             raise LedgerError("the environment is not an object")
 
-
-CURVES = {
-    "train_loss": 3,
-    "train_loss_smoothed": 3,
-    "train_loss_epoch": 1,
-    "validation_loss": 3,
-    "validation_error": 3,
-    "test_loss": 1,
-    "test_error": 1,
-}
-"""The curves of a finished record, with their values an epoch."""
-_MEASURED = ("train_loss", "validation_loss", "validation_error", "test_loss", "test_error")
-FINAL = (*_MEASURED, "train_loss_full", "train_error_full")
-BEST = (*_MEASURED, "epoch", "step")
+    def _check_finished(self) -> None:
+        config = self.config
+        lengths = {name: per_epoch * config.epochs for name, per_epoch in config.curves.items()}
+        if config.test_noise:
+            lengths |= {"noise_loss": len(config.test_noise), "noise_error": len(config.test_noise)}
+        curves = set(lengths) | ({"test_wrong"} if config.test_noise else set())
+        full = [f"train_{kind}_full" for kind in MEASURES[config.network]]
+        best = {*config.measures, "epoch", "step"} if config.validation_examples else set()
+        for name, found, expected in (
+            ("curves", set(self.curves), curves),
+            ("final", set(self.final), {*config.measures, *full}),
+            ("best", set(self.best), best),
+        ):
+            if found != expected:
+                raise LedgerError(f"{name} has {sorted(found)}; expected {sorted(expected)}")
+        for name, length in lengths.items():
+            if len(self.curves[name]) != length:
+                raise LedgerError(f"{name} has {len(self.curves[name])} values for {config.epochs} epochs; expected {length}")
+        if not all(type(place) is int for place in self.curves.get("test_wrong", [])):
+            raise LedgerError("test_wrong holds something other than places of test examples")
+        ends = [("final", self.final, config.epochs)]
+        if best:
+            epoch = self.best["epoch"]
+            if type(epoch) is not int or not 1 <= epoch <= config.epochs:
+                raise LedgerError(f"the best epoch is {epoch!r} of {config.epochs}")
+            ends.append(("best", self.best, epoch))
+        for name, values_at, epoch in ends:
+            for measure in config.measures:
+                curve = "train_loss_epoch" if measure == "train_loss" else measure
+                if values_at[measure] != self.curves[curve][config.curves[curve] * epoch - 1]:
+                    raise LedgerError(f"{measure} in {name} is not that of its curve at epoch {epoch}")
 
 
 def _refuse_constant(name: str) -> float:

@@ -417,7 +417,20 @@ _SHOWN = (
 )
 _RESAMPLES = 9_999
 _HUGE = 1e290  # stands in for infinity where sums and interpolation must stay defined
-_SCALE = ("experiment", "dataset", "epochs", "precision", "batch_size", "initialisation", "optimiser", "engine")
+_SCALE = (
+    "dataset",
+    "train_examples",
+    "network",
+    "depth",
+    "width",
+    "epochs",
+    "initialisation",
+    "normalisation",
+    "optimiser",
+    "batch_size",
+    "precision",
+    "engine",
+)
 
 
 def refuse_mixture(table: pd.DataFrame) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import pandas as pd
 
 from gelu_study import paths, protocols, statistics, sweep
+from gelu_study.checkpoints import Checkpoints
 from gelu_study.ledger import Ledger, table
 from gelu_study.runs import RunConfig, RunRecord
 
@@ -49,12 +50,15 @@ def run(
     activations: Iterable[str] | None = None,
     learning_rates: Iterable[float] | None = None,
     keep_probabilities: Iterable[float] | None = None,
+    epochs: int | None = None,
     dataset: str | None = None,
     train: bool = True,
     device: str = "auto",
     stack_size: int | None = None,
     ledger: str | os.PathLike[str] | None = None,
     data_root: Path | None = None,
+    checkpoints: Checkpoints | None = None,
+    keep_checkpoints: bool = False,
 ) -> Study:
     """Resolve the plan (see `protocols.plan`; an empty list is the scale's own), train what is missing if `train`, read records.
 
@@ -70,24 +74,34 @@ def run(
             activations=_given(activations),
             learning_rates=_given(learning_rates),
             keep_probabilities=_given(keep_probabilities),
+            epochs=epochs or None,
             dataset=dataset or None,
             chosen=chosen,
         )
 
     def records_of(configs: list[RunConfig]) -> list[RunRecord]:
         if train:
-            return sweep.complete(configs, book, device=device, stack_size=stack_size, data_root=data_root)
+            return sweep.complete(
+                configs,
+                book,
+                device=device,
+                stack_size=stack_size,
+                data_root=data_root,
+                checkpoints=checkpoints or Checkpoints(paths.CHECKPOINTS),
+                keep_checkpoints=keep_checkpoints,
+            )
         return [record for config in configs if (record := book.get(config.key)) is not None]
 
     planned = plan(None)
     records = records_of(planned)
     cells = {(config.activation, config.keep_probability) for config in planned}
     chosen: dict[tuple[str, float], float] = {}
-    if len(records) == len(planned):
+    choosable = protocols.grid(experiment, scale, dataset or None).chooses
+    if choosable and len(records) == len(planned):
         chosen = statistics.chosen(table(records))
-    complete_choice = set(chosen) == cells
+    complete_choice = not choosable or set(chosen) == cells
     if scale == "powered" and complete_choice:
-        planned = plan(chosen)
+        planned = plan(chosen if choosable else None)
         records = records_of(planned)
     return Study(experiment, scale, tuple(planned), tuple(records), chosen, scale == "powered" and not complete_choice)
 

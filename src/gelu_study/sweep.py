@@ -17,12 +17,15 @@ from typing import TextIO
 from tqdm import tqdm
 
 from gelu_study import datasets, training
+from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger
 from gelu_study.runs import RunConfig, RunRecord
 
 CPU_STACK, GPU_STACK = 15, 60
 """Networks in a stack: more gain little on a CPU and lose more when a sweep is killed."""
+CPU_WEIGHTS = 9_000_000
+"""Weights in a stack on a CPU, at most, unless it is a single network: more no longer fit in caches."""
 
 
 def missing(configs: Iterable[RunConfig], ledger: Ledger) -> list[RunConfig]:
@@ -30,17 +33,24 @@ def missing(configs: Iterable[RunConfig], ledger: Ledger) -> list[RunConfig]:
     return [config for config in configs if ledger.get(config.key) is None]
 
 
-def stacks(configs: Sequence[RunConfig], size: int) -> list[list[RunConfig]]:
-    """Group runs into stacks of at most `size`, as even as can be; runs of like learning rate and dropout stay together."""
+def stacks(
+    configs: Sequence[RunConfig], size: int, *, weights: int | None = None, checkpoints: Checkpoints | None = None
+) -> list[list[RunConfig]]:
+    """Group runs into stacks of at most `size`, as even as can be; runs of like learning rate, dropout and seed stay together.
+
+    `weights` bounds the hidden layers' weights in a stack of several. Runs with checkpoints of different epochs do not mix.
+    """
     if size < 1:
         raise ConfigurationError(f"stack size {size}; a stack holds at least one network")
     shapes = defaultdict(list)
     for config in configs:
-        shapes[training.stack_shape(config)].append(config)
+        begin = checkpoints.epoch(config) if checkpoints else 0
+        shapes[training.stack_shape(config), begin].append(config)
     result = []
     for group in shapes.values():
         group.sort(key=lambda c: (-c.keep_probability, -c.learning_rate, c.seed, c.activation))
-        count = math.ceil(len(group) / size)
+        hidden = sum(a * b for a, b in itertools.pairwise(group[0].hidden)) + 1000 * (group[0].hidden[0] + group[0].hidden[-1])
+        count = math.ceil(len(group) / min(size, max(1, weights // hidden) if weights else size))
         bounds = [len(group) * part // count for part in range(count + 1)]
         result += [group[i:j] for i, j in itertools.pairwise(bounds)]
     return result
@@ -102,9 +112,14 @@ def complete(
     device: str = "auto",
     stack_size: int | None = None,
     data_root: Path | None = None,
+    checkpoints: Checkpoints | None = None,
+    keep_checkpoints: bool = False,
     stream: TextIO | None = None,
 ) -> list[RunRecord]:
     """Train what the ledger lacks of these runs and return the records of all of them, in their order.
+
+    With `checkpoints`, long trainings go on where they were interrupted; those of finished runs are deleted unless they are to be
+    kept, for a plan with more epochs.
 
     Raises `ConfigurationError` for a device that is not there, `DataError` when data are missing, `LedgerError` when a record
     cannot be written. Records of the stacks that ended before stay in the ledger.
@@ -114,7 +129,8 @@ def complete(
         ledger.prepare()
         where = training.resolve_device(device)
         size = stack_size if stack_size is not None else GPU_STACK if where.type == "cuda" else CPU_STACK
-        planned = stacks(todo, size)
+        weights = CPU_WEIGHTS if stack_size is None and where.type == "cpu" else None
+        planned = stacks(todo, size, weights=weights, checkpoints=checkpoints)
         loaded = {name: datasets.load(name, data_root) for name in sorted({config.dataset for config in todo})}
         reporter = Reporter(len(todo), sum(config.steps_per_epoch * config.epochs for config in todo), stream)
         try:
@@ -124,8 +140,10 @@ def complete(
                 if not stack:
                     continue
                 advance = per_network(reporter, len(stack))
-                for record in training.train(stack, loaded[stack[0].dataset], where, advance):
+                for record in training.train(stack, loaded[stack[0].dataset], where, advance, checkpoints):
                     ledger.write(record)
+                if checkpoints and not keep_checkpoints:
+                    checkpoints.remove(stack)
                 reporter.finish_runs(len(stack))
         finally:
             reporter.close()

@@ -38,6 +38,7 @@ from gelu_study.errors import ConfigurationError
 
 __all__ = [
     "GATES",
+    "STOCHASTIC",
     "Activation",
     "SOIMap",
     "calu",
@@ -92,8 +93,12 @@ _REGISTRY = {
 }
 
 
+STOCHASTIC = {"soi": "SOI map"}
+"""What a network can be trained with besides, being no function: `SOIMap`. Names and titles."""
+
+
 def names() -> list[str]:
-    """The registered names, in the order in which tables show them."""
+    """The registered names of functions, in the order in which tables show them."""
     return list(_REGISTRY)
 
 
@@ -110,8 +115,12 @@ def get(name: str) -> Function:
 
 
 def title(name: str) -> str:
-    """How tables and figures write the name. Raises as `get` does."""
-    return _entry(name).title
+    """How tables and figures write the name, a function's or one of `STOCHASTIC`. Raises `ConfigurationError` for any other."""
+    if name in STOCHASTIC:
+        return STOCHASTIC[name]
+    if name not in _REGISTRY:
+        raise ConfigurationError(f"unknown activation {name!r}; known are {', '.join([*_REGISTRY, *STOCHASTIC])}")
+    return _REGISTRY[name].title
 
 
 def value_and_slope_(name: str, x: Tensor, value: Tensor, slope: Tensor) -> None:

@@ -1,0 +1,92 @@
+"""Checkpoints of long trainings: a file a run, `TRAJECTORY.pt`, from which a run goes on, to the end or beyond it.
+
+They are a convenience, never a result: one that cannot be read or belongs to something else is named in a warning and ignored, and
+the run starts over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gelu_study import files
+from gelu_study.errors import CheckpointWarning
+from gelu_study.runs import RunConfig
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of one run after an epoch, counted from 1."""
+
+    epoch: int
+    tensors: dict[str, Tensor]  # `training.StackTrainer.state`
+    log: dict[str, Any]  # the curves so far
+    parts: list[dict[str, Any]]  # the environments in which it was trained so far
+
+
+class Checkpoints:
+    """The checkpoints in a folder, which is made at the first write."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def path(self, config: RunConfig) -> Path:
+        """Where the checkpoint of that run's trajectory lies, or would lie."""
+        return self.folder / f"{config.trajectory}.pt"
+
+    def write(self, config: RunConfig, checkpoint: Checkpoint) -> None:
+        """Write atomically, in place of an earlier one; a folder that is full or cannot be written is named in a warning."""
+        buffer = io.BytesIO()
+        torch.save({"version": VERSION, "config": config.to_dict(), **asdict(checkpoint)}, buffer)
+        try:
+            files.write_atomically(self.path(config), buffer.getvalue())
+        except OSError as error:
+            message = (
+                f"no checkpoint could be written to {self.folder}: {error.strerror}; if training is interrupted it starts over"
+            )
+            warnings.warn(message, CheckpointWarning, stacklevel=2)
+
+    def epoch(self, config: RunConfig) -> int:
+        """The epoch after which that run goes on; 0 without a usable checkpoint."""
+        found = self._load(config)
+        return found.epoch if found else 0
+
+    def read(self, configs: Sequence[RunConfig]) -> list[Checkpoint]:
+        """The checkpoint of each run if all have one of the same epoch, else none."""
+        found = [self._load(config) for config in configs]
+        usable = [checkpoint for checkpoint in found if checkpoint is not None]
+        same = len(usable) == len(configs) and len({checkpoint.epoch for checkpoint in usable}) == 1
+        return usable if same else []
+
+    def remove(self, configs: Iterable[RunConfig]) -> None:
+        """Delete the checkpoints of these runs."""
+        for config in configs:
+            with contextlib.suppress(OSError):
+                self.path(config).unlink(missing_ok=True)
+
+    def _load(self, config: RunConfig) -> Checkpoint | None:
+        path = self.path(config)
+        if not path.exists():
+            return None
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            if found["version"] != VERSION or RunConfig.from_dict(found["config"]).trajectory != config.trajectory:
+                raise ValueError("it belongs to another version or another run")
+            checkpoint = Checkpoint(found["epoch"], found["tensors"], found["log"], found["parts"])
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            reason = str(error).splitlines()[0].partition(".")[0] if str(error) else type(error).__name__
+            warnings.warn(f"{path} is no usable checkpoint ({reason}); the run starts over", CheckpointWarning, stacklevel=3)
+            return None
+        return checkpoint if checkpoint.epoch <= config.epochs else None
