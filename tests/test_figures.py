@@ -75,7 +75,7 @@ def pyplot_is_left_alone() -> Any:
 
 
 def test_activations_are_told_apart_without_colour() -> None:
-    assert set(figures.STYLES) == set(activations.names())
+    assert set(figures.STYLES) == {*activations.names(), *activations.STOCHASTIC}
     for place in range(3):
         assert len({str(style[place]) for style in figures.STYLES.values()}) == len(figures.STYLES)
 
@@ -108,13 +108,13 @@ def test_learning_curves_are_medians_of_smoothed_runs(seeds: int) -> None:
 def test_bands_are_the_range_of_few_seeds_and_the_quartiles_of_many() -> None:
     for seeds, inner in ((5, slice(0, 5)), (20, slice(5, 15))):
         runs = np.sort(np.random.default_rng(0).lognormal(size=(seeds, 9)), axis=0)
-        middle, low, high = figures._spread(runs)
+        middle, low, high = figures.spread(runs)
         np.testing.assert_allclose(middle, np.median(runs, axis=0))
         outside = slice(0, 1) if seeds == 5 else slice(3, 6)
         assert (low <= runs[inner][0]).all()
         assert any((low == row).all() for row in runs[outside])
         assert (high >= runs[inner][-2]).all()
-    np.testing.assert_array_equal(figures._spread(np.array([[3.0, 1.0], [2.0, 5.0]]))[1:], [[2, 1], [3, 5]])
+    np.testing.assert_array_equal(figures.spread(np.array([[3.0, 1.0], [2.0, 5.0]]))[1:], [[2, 1], [3, 5]])
 
 
 def test_published_curves_lie_over_ours() -> None:

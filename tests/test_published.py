@@ -80,6 +80,22 @@ def test_published_curves_and_last_points() -> None:
         published.curves(2, "middle")
 
 
+@pytest.mark.parametrize(("figure", "panel"), [(3, "left"), (3, "right"), (8, "main")])
+def test_bands_are_around_the_training_curves_and_count_their_points(figure: int, panel: str) -> None:
+    table = published.bands(figure, panel)
+    assert set(zip(table["figure"], table["panel"], table["split"], strict=True)) == {(figure, panel, "train")}
+    assert set(table["activation"]) == set(published.NAMES.values())
+    assert (table["vertex_min"] <= table["mean"]).all() and (table["mean"] <= table["vertex_max"]).all()
+    assert table["n_vertices"].between(1, 60_000 // 64 + 1).all(), "an epoch has no more points than minibatches"
+    assert ((table["epoch"] % 1) == 0.5).all() and table["epoch"].between(0, 250).all()
+    for name, rows in table.groupby("activation"):
+        curve = published.curves(figure, panel).query("split == 'train' and activation == @name")
+        inside = np.interp(rows["epoch"], curve["epoch"], curve["value"])
+        assert np.mean((rows["vertex_min"] <= inside + 1e-9) & (inside <= rows["vertex_max"] + 1e-9)) > 0.95
+    with pytest.raises(ConfigurationError, match="nothing of figure 2"):
+        published.bands(2)
+
+
 def test_tables_are_copies() -> None:
     table = published.curves(2)
     table["value"] = 0.0

@@ -47,6 +47,7 @@ STYLES: dict[str, tuple[str, Any, str]] = {
     "softplus": ("#777777", (0, (3, 3, 1, 3)), "p"),
     "mish": ("#332288", (0, (7, 3, 3, 3)), "h"),
     "hard_swish": ("#661100", (0, (12, 3)), "d"),
+    "soi": ("#AD1F87", (0, (14, 1)), "2"),
 }
 """Colour, line style and marker of each activation."""
 
@@ -124,21 +125,16 @@ def learning_curves(
             runs = [r for r in shown if (r.config.activation, r.config.keep_probability) == (name, keep)]
             if not runs:
                 continue
-            epochs, values = _curves(runs, split)
-            middle, low, high = _spread(values)
-            colour, line, _ = STYLES[name]
-            ax.fill_between(epochs, low, high, color=colour, alpha=0.16, linewidth=0)
-            ax.plot(epochs, middle, color=colour, linestyle=line, zorder=3, gid=f"{name} {keep:g} {split}")
+            band(ax, name, *_curves(runs, split), gid=f"{name} {keep:g} {split}")
             if compared and (paper := _published(name, keep, split, config.epochs)) is not None:
                 found_published = True
-                ax.plot(*paper, color=colour, **_PAPER_LINE, zorder=2.5, gid=f"published {name} {keep:g} {split}")
+                paper_curve(ax, name, *paper, gid=f"published {name} {keep:g} {split}")
         ax.set_title(f"{SPLITS[split]} loss, {_condition(keep)}")
         ax.set_ylabel("log loss (nats)")
         log_axis(ax, "y")
         ax.set_xlim(0, config.epochs)
     axes[-1].set_xlabel("epoch")
-    extra = [Line2D([], [], color="#444444", label="paper", **_PAPER_LINE)] if found_published else []
-    legend(figure, names, extra)
+    legend(figure, names, [paper_key()] if found_published else [])
     return figure
 
 
@@ -306,7 +302,25 @@ def _curves(runs: Sequence[RunRecord], split: str) -> tuple[NDArray[np.float64],
     return np.arange(1, points + 1) / 3, values
 
 
-def _spread(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def band(ax: Axes, name: str, epochs: NDArray[np.float64], values: NDArray[np.float64], gid: str) -> None:
+    """The median of an activation's runs [runs, points] as a line over the band of `spread`."""
+    colour, line, _ = STYLES[name]
+    middle, low, high = spread(values)
+    ax.fill_between(epochs, low, high, color=colour, alpha=0.16, linewidth=0)
+    ax.plot(epochs, middle, color=colour, linestyle=line, zorder=3, gid=gid)
+
+
+def paper_curve(ax: Axes, name: str, epochs: pd.Series, values: pd.Series, gid: str) -> None:
+    """A published curve, dotted, in the activation's colour."""
+    ax.plot(epochs, values, color=STYLES[name][0], **_PAPER_LINE, zorder=2.5, gid=gid)
+
+
+def paper_key() -> Line2D:
+    """The legend's entry for `paper_curve`."""
+    return Line2D([], [], color="#444444", label="paper", **_PAPER_LINE)
+
+
+def spread(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Median, lower and upper edge of the band over the runs; NaN, hence not drawn, where infinite."""
     low, high = (0.0, 1.0) if len(values) <= FEW else (0.25, 0.75)
     # quantiles that are values of runs, as interpolation with infinity is not defined

@@ -94,6 +94,15 @@ def unsmoothed(figure: int | None = None, panel: str | None = None) -> pd.DataFr
     return _selected("curves-unsmoothed", figure, panel)
 
 
+def bands(figure: int | None = None, panel: str | None = None) -> pd.DataFrame:
+    """The noisy training curves of figures 3 and 8, a row an epoch: mean, least and greatest of the vertices drawn in it.
+
+    Columns: figure, panel, experiment, metric, split, activation, epoch (its middle), mean, vertex_min, vertex_max, n_vertices.
+    Raises `ConfigurationError` if there are none.
+    """
+    return _selected("curves-bands", figure, panel)
+
+
 def claims(kind: str | None = None, experiment: str | None = None) -> pd.DataFrame:
     """What the text states, with its place in the paper; `kind` is result, qualitative or setting."""
     table = _read("claims")
