@@ -11,6 +11,7 @@ python := "$(VENV)/bin/python"
 study := $(python) -m gelu_study
 device = $(if $(DEVICE),--device "$(DEVICE)")
 seeds = $(if $(SEEDS),--seeds "$(SEEDS)")
+epochs = $(if $(EPOCHS),--epochs "$(EPOCHS)")
 ledger = $(if $(LEDGER),--ledger "$(LEDGER)")
 repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
 import = $(if $(DATA),$(study) data mnist --from "$(DATA)")
@@ -23,7 +24,7 @@ help: ## list the targets
 	@echo
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1 /p' Makefile | while read -r target text; do printf '  %-12s %s\n' "$$target" "$$text"; done
 	@echo
-	@echo '  DEVICE=cpu|cuda|mps  SEEDS=0-4,9  LEDGER=folder of records  DATA=folder to import data sets from'
+	@echo '  DEVICE=cpu|cuda|mps  SEEDS=0-4,9  EPOCHS=50  LEDGER=folder of records  DATA=folder to import data sets from'
 	@echo '  EXPERIMENT=mnist-classifier  SCALE=smoke|quick|paper|powered  REPOSITORY=address, for the buttons of the book'
 	@echo '  PYTHON=python3  VENV=.venv, the environment; made when it is missing or the lock has changed  PORT=8000'
 
@@ -40,11 +41,11 @@ quick: environment ## train a reduced version on this machine, in minutes, and m
 
 reproduce: environment ## train the runs of EXPERIMENT at SCALE that the ledger lacks
 	$(import)
-	$(study) run "$(EXPERIMENT)" --scale "$(SCALE)" $(device) $(seeds) $(ledger)
+	$(study) run "$(EXPERIMENT)" --scale "$(SCALE)" $(device) $(seeds) $(epochs) $(ledger)
 
-verify: environment ## train a random sample of the ledger again and compare
+verify: environment ## train a random sample of EXPERIMENT's records again and compare
 	$(import)
-	$(study) verify $(device) $(ledger)
+	$(study) verify --experiment "$(EXPERIMENT)" $(device) $(ledger)
 
 data: environment ## download MNIST, or import it with DATA=
 	$(study) data mnist $(if $(DATA),--from "$(DATA)")

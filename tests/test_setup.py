@@ -217,7 +217,7 @@ def test_an_environment_that_failed_to_install_is_not_taken_for_a_good_one(stub:
         ),
         (["reproduce"], ["run><mnist-classifier><--scale><paper>"]),
         (["reproduce", "SCALE=smoke", "SEEDS=0-4,9"], ["run><mnist-classifier><--scale><smoke><--seeds><0-4,9>"]),
-        (["verify", "DEVICE=cuda"], ["verify><--device><cuda>"]),
+        (["verify", "DEVICE=cuda", "EXPERIMENT=mnist-soi"], ["verify><--experiment><mnist-soi><--device><cuda>"]),
         (["bench", "DEVICE=cpu"], ["bench><--device><cpu>"]),
         (
             ["measure", "DEVICE=cpu"],

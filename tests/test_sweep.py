@@ -12,6 +12,7 @@ import time
 import pytest
 
 from gelu_study import protocols, study, sweep, training
+from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger
 
@@ -180,6 +181,28 @@ def test_bad_plans_are_refused(options, message):
 def test_quick_on_digits_says_so_in_its_configuration():
     assert {c.dataset for c in protocols.plan("mnist-classifier", "quick", dataset="digits")} == {"digits"}
     assert {c.dataset for c in protocols.plan("mnist-classifier", "quick")} == {"mnist"}
+
+
+def test_large_networks_share_a_stack_with_fewer():
+    configs = protocols.plan("mnist-autoencoder", "paper", epochs=50)
+    found = sweep.stacks(configs, sweep.CPU_STACK, weights=sweep.CPU_WEIGHTS)
+    assert {len(stack) for stack in found} == {3} and {config.epochs for config in configs} == {50}
+    for stack in found:  # the activations of a seed and learning rate train together
+        assert len({(config.seed, config.learning_rate) for config in stack}) == 1
+    assert {len(stack) for stack in sweep.stacks(configs, 15)} == {12}
+    assert len(sweep.stacks(configs, sweep.CPU_STACK, weights=1)) == len(configs)
+
+
+def test_checkpoints_go_when_their_runs_are_done_unless_kept(tmp_path, digits):
+    configs = protocols.plan("mnist-autoencoder", "smoke", learning_rates=[1e-3], seeds=[0])
+    kept = Checkpoints(tmp_path / "kept")
+    sweep.complete(configs, Ledger(tmp_path / "ledger"), device="cpu", checkpoints=kept, keep_checkpoints=True)
+    assert [kept.epoch(config) for config in configs] == [2, 2, 2]
+    longer = protocols.plan("mnist-autoencoder", "smoke", learning_rates=[1e-3], seeds=[0], epochs=3)
+    (first, *_) = sweep.complete(longer, Ledger(tmp_path / "ledger"), device="cpu", checkpoints=kept)
+    assert first.environment["earlier"][0]["epochs"] == [1, 2] and not list(kept.folder.iterdir())
+    straight = sweep.complete(longer, Ledger(tmp_path / "straight"), device="cpu")
+    assert straight[0].curves == first.curves
 
 
 def test_a_study_reads_without_training(tmp_path, smoke):

@@ -53,6 +53,15 @@ def test_tolerances(record, name, factor, last, agrees):
     assert compared.agrees == agrees, str(compared)
 
 
+def test_an_autoencoder_has_no_errors_to_compare():
+    config = protocols.plan("mnist-autoencoder", "smoke", activations=["relu"], learning_rates=[1e-3], seeds=[0])[0]
+    data = datasets.load("digits")
+    record, again = (training.train([config], data, torch.device("cpu"))[0] for _ in range(2))
+    compared = verification.compare(record, again)
+    assert compared.identical and compared.agrees and compared.final_error == 0
+    assert not verification.compare(changed(record, "test_loss", 1.7), record).agrees
+
+
 def test_divergence_must_happen_in_the_same_epoch(record):
     def diverged(epoch: int) -> RunRecord:
         return replace(record, status="diverged", diverged={"step": 5 * epoch, "epoch": epoch}, curves={}, final={}, best={})

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gelu_study import paths
-from gelu_study.errors import ConfigurationError, DamagedRecordWarning, DataError, StudyError
+from gelu_study.errors import CheckpointWarning, ConfigurationError, DamagedRecordWarning, DataError, StudyError
 
 MEASUREMENTS = {"activation-cost": "gelu_study.chapters.cost", "activation-swaps": "gelu_study.chapters.swaps"}
 """The module that takes each measurement: its `measure(device)` returns strict JSON."""
@@ -93,7 +93,23 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     run = command("run", "Train the runs of an experiment that the ledger lacks.", "plan", "device", "ledger", "data-root")
-    run.add_argument("--stack", type=positive, metavar="N", help="networks that train together (default: 15 on a CPU, 60 on CUDA)")
+    run.add_argument(
+        "--stack",
+        type=positive,
+        metavar="N",
+        help="networks that train together (default: 15 on a CPU, 60 on CUDA; fewer of a large kind)",
+    )
+    run.add_argument("--epochs", type=positive, metavar="N", help="of each run (default: the scale's own)")
+    run.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=paths.CHECKPOINTS,
+        metavar="FOLDER",
+        help="where long trainings leave their state, to go on from when interrupted",
+    )
+    run.add_argument(
+        "--keep-checkpoints", action="store_true", help="keep those of finished runs, to train them on with more --epochs later"
+    )
 
     status = command("status", "Runs done and missing, for each experiment and scale.", "ledger")
     status.add_argument("--format", choices=("text", "json"), default="text", help="how to print it")
@@ -202,7 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("always", DamagedRecordWarning)
+            for kind in (DamagedRecordWarning, CheckpointWarning):
+                warnings.simplefilter("always", kind)
             warnings.showwarning = lambda message, *_, **__: print(f"gelu-study: warning: {message}", file=sys.stderr)
             return _COMMANDS[options.command](options)
     except StudyError as error:
@@ -231,6 +248,7 @@ def _data(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from gelu_study import study, training
+    from gelu_study.checkpoints import Checkpoints
 
     training.resolve_device(options.device)
     result = study.run(
@@ -240,9 +258,12 @@ def _run(options: argparse.Namespace) -> int:
         activations=options.activations,
         learning_rates=options.learning_rates,
         keep_probabilities=options.keep_probabilities,
+        epochs=options.epochs,
         dataset=options.dataset,
         device=options.device,
         stack_size=options.stack,
+        checkpoints=Checkpoints(options.checkpoints),
+        keep_checkpoints=options.keep_checkpoints,
         ledger=options.ledger,
         data_root=options.data_root,
     )

@@ -24,6 +24,7 @@ from gelu_study.runs import RunConfig, RunRecord
 
 CPU_STACK, GPU_STACK = 15, 60
 """Networks in a stack: more gain little on a CPU and lose more when a sweep is killed."""
+_PIXELS = 784
 CPU_WEIGHTS = 9_000_000
 """Weights in a stack on a CPU, at most, unless it is a single network: more no longer fit in caches."""
 
@@ -38,7 +39,7 @@ def stacks(
 ) -> list[list[RunConfig]]:
     """Group runs into stacks of at most `size`, as even as can be; runs of like learning rate, dropout and seed stay together.
 
-    `weights` bounds the hidden layers' weights in a stack of several. Runs with checkpoints of different epochs do not mix.
+    `weights` bounds the weights in a stack of several networks. Runs with checkpoints of different epochs do not mix.
     """
     if size < 1:
         raise ConfigurationError(f"stack size {size}; a stack holds at least one network")
@@ -49,8 +50,9 @@ def stacks(
     result = []
     for group in shapes.values():
         group.sort(key=lambda c: (-c.keep_probability, -c.learning_rate, c.seed, c.activation))
-        hidden = sum(a * b for a, b in itertools.pairwise(group[0].hidden)) + 1000 * (group[0].hidden[0] + group[0].hidden[-1])
-        count = math.ceil(len(group) / min(size, max(1, weights // hidden) if weights else size))
+        widths = (_PIXELS, *group[0].hidden, _PIXELS if group[0].network == "autoencoder" else 0)
+        each = sum(a * b for a, b in itertools.pairwise(widths))
+        count = math.ceil(len(group) / min(size, max(1, weights // each) if weights else size))
         bounds = [len(group) * part // count for part in range(count + 1)]
         result += [group[i:j] for i, j in itertools.pairwise(bounds)]
     return result

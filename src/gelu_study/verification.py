@@ -55,7 +55,7 @@ class Comparison:
 def compare(record: RunRecord, again: RunRecord) -> Comparison:
     """Hold a record against the same run trained again. Two diverged runs agree where they diverged in the same epoch."""
     config = record.config
-    label = f"{config.key[:12]} {config.activation}, learning rate {config.learning_rate:g}, "
+    label = f"{config.key[:12]} {config.experiment}, {config.activation}, learning rate {config.learning_rate:g}, "
     label += f"keep {config.keep_probability:g}, seed {config.seed}"
     identical = (record.status, record.diverged, record.curves, record.final, record.best) == (
         again.status,
@@ -77,11 +77,13 @@ def compare(record: RunRecord, again: RunRecord) -> Comparison:
 
     first, first_again = (of.curves["train_loss_epoch"][0] for of in (record, again))
     early = 0.0 if first == first_again else abs(first / first_again - 1) if first_again else math.inf
-    losses = [[logarithm(end(of, name)) for of in (record, again)] for name in ("train_loss_epoch", "validation_loss", "test_loss")]
+    measured = [name for name in config.measures if name != "train_loss"]
+    names = ["train_loss_epoch", *(name for name in measured if name.endswith("loss"))]
+    losses = [[logarithm(end(of, name)) for of in (record, again)] for name in names]
     final_loss = max(0.0 if one == other else abs(one - other) for one, other in losses)
-    errors = [[end(of, name) for of in (record, again)] for name in ("validation_error", "test_error")]
-    final_error = max(abs(one - other) for one, other in errors)
-    allowed = max(1.0, FINAL_ERROR_TOLERANCE * min(one for one, _ in errors))
+    errors = [[end(of, name) for of in (record, again)] for name in measured if name.endswith("error")]
+    final_error = max((abs(one - other) for one, other in errors), default=0.0)
+    allowed = max(1.0, FINAL_ERROR_TOLERANCE * min((one for one, _ in errors), default=0.0))
     agrees = early <= EARLY_TOLERANCE and final_loss <= FINAL_LOSS_TOLERANCE and final_error <= allowed
     return Comparison(label, identical, early, final_loss, final_error, allowed, agrees)
 
