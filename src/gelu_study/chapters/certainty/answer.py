@@ -36,35 +36,27 @@ def answer(found: Study, resamples: int, most_seeds: int) -> None:
     """The chapter's question, answered from the records and the paper's numbers."""
     both = found_pairs(found)
     if both is None:
-        pages.text(f"**No answer on seeds yet.** {lacking(found)}")
+        lines = [f"**No answer on seeds yet.** {lacking(found)}", ""]
     else:
-        shares = by_seed.decided(both, range(statistics.LEAST_SEEDS, most_seeds + 1), resamples)
-        pages.text("\n".join([headline(both, shares), "", *answer_lines(found, shares)]))
-    pages.text(published_sentence(by_example.published_differences()))
+        shares = by_seed.decided(both, by_seed.sizes(most_seeds), resamples)
+        lines = [headline(both, shares), "", *answer_lines(found, shares)]
+    pages.text("\n".join([*lines, published_sentence(by_example.published_differences())]))
 
 
 def headline(both: Pairs, shares: pd.DataFrame) -> str:
-    """How many comparisons the paper's number of seeds settles, and what the others take."""
-    n = min(PAPER_SEEDS, int(shares.index[-1]))
-    total = len(both.cells)
-    settled = [place for place in range(total) if shares.loc[n, place] >= statistics.POWER]
-    rest = [place for place in range(total) if place not in settled]
-    numbers = [by_seed.first_reaching(shares[place]) for place in rest]
-    takes = listed(
-        [
-            f"{f'{number:.0f} seeds' if math.isfinite(number) else f'more than {shares.index[-1]} seeds'} "
-            f"{versus(both.cells[place])}"
-            for place, number in zip(rest, numbers, strict=True)
-        ]
-    )
-    which = "All" if not rest else "None" if not settled else f"{len(settled)}"
-    start = (
-        f"**{which} of the {total} comparisons of the paper's claim {'is' if len(settled) == 1 else 'are'} settled by {n} seeds."
-    )
+    """How many comparisons the paper's number of seeds decides, and what the others take."""
+    n, total = min(PAPER_SEEDS, int(shares.index[-1])), len(both.cells)
+    rest = [place for place in range(total) if shares.loc[n, place] < statistics.POWER]
+    takes = []
+    for place in rest:
+        number = by_seed.first_reaching(shares[place])
+        takes.append(
+            f"{versus(both.cells[place])} it takes {count(number) if number < math.inf else f'more than {shares.index[-1]}'}"
+        )
+    which = "none" if len(rest) == total else f"{total - len(rest)}" if rest else "all"
     return (
-        start
-        + (f" It takes {takes}.**" if rest else "**")
-        + f" Settled: the rule decides with a probability of {percent(statistics.POWER)}."
+        f"**With {n} seeds the verdict's rule decides {which} of the {total} comparisons of the paper's claim, with a "
+        f"probability of {percent(statistics.POWER)} or more{f'; {listed(takes)}' if takes else ''}.**"
     )
 
 
@@ -72,54 +64,52 @@ def answer_lines(found: Study, shares: pd.DataFrame) -> list[str]:
     """The answer's list: what the rule, a few draws and the test set say."""
     at = [n for n in (PAPER_SEEDS, len(protocols.POWERED_SEEDS)) if n in shares.index]
     claim = listed([f"{percent(float(shares.loc[n, 'claim']))} with {n} seeds" for n in at])
-    lines = [
-        f"- **The verdict.** A new study like ours would come to a decision on the claim as a whole with a probability of {claim}."
-    ]
     frames = {metric: by_seed.losses(found, metric) for metric in MEASURES}
     total = len(frames[CLAIM.metric])
-    size = min(PAPER_SEEDS, total)
-    results = {metric: by_seed.crowned(frame, size) for metric, frame in frames.items()}
-    loss = results["train_loss"]
+    results = {metric: by_seed.crowned(frame, min(PAPER_SEEDS, total)) for metric, frame in frames.items()}
+    loss, error = results["train_loss"], results["best_test_error"]
     where = listed([f"{percent(float(loss.first.loc[keep, CLAIM.subject]))} {pages.condition(keep)}" for keep in loss.first.index])
-    error = results["best_test_error"]
-    lines.append(
-        f"- **The ranking.** Of {draws_said(loss, total)}, GELU has the lowest median training loss in {where}, and in both, "
-        f"which "
-        f"is what the paper claims, in {percent(loss.claim)}. By test error it is first in both in {percent(error.claim)}."
-    )
     rows = chosen_rows(found)
     keep = CLAIM.keep_probabilities[0]
-    cell = rows[(rows["activation"] == CLAIM.subject) & (rows["keep_probability"] == keep)]["best_test_error"].dropna()
+    errors = rows[(rows["activation"] == CLAIM.subject) & (rows["keep_probability"] == keep)]["best_test_error"].dropna()
     examples = images_in(found)
-    by_set = 100 * by_example.standard_error(float(cell.median()) / 100, examples)
-    lines.append(
-        f"- **The test set.** GELU's test error {pages.condition(keep)} is {cell.median():.2f} %. A test set of {examples:,} "
-        f"images "
-        f"gives it a standard error of {by_set:.2f} points, however many networks are trained; between seeds its standard "
-        f"deviation "
-        f"is {cell.std(ddof=1):.2f} points."
-    )
-    return lines
+    by_set = 100 * by_example.standard_error(float(errors.median()) / 100, examples)
+    return [
+        f"- **The verdict.** A new study like ours would decide the claim as a whole with a probability of {claim}.",
+        f"- **The ranking.** Of {draws_said(loss, total)}, GELU has the lowest median training loss in {where}; in both, which "
+        f"is what the paper claims, in {percent(loss.claim)}. It has the lowest median test error in both in "
+        f"{percent(error.claim)}.",
+        f"- **The test set.** GELU's test error {pages.condition(keep)} is {errors.median():.2f} % (median). That a test set "
+        f"has no more than {examples:,} images gives it a standard error of {by_set:.2f} points, however many networks are "
+        f"trained. Between seeds its standard deviation is {errors.std(ddof=1):.2f} points.",
+    ]
 
 
 def published_sentence(differences: pd.DataFrame) -> str:
-    """What the size of the test set says about the paper's test errors."""
+    """What the size of the test set and the number of runs say about the paper's test errors."""
     known = differences.dropna(subset=["examples"])
     quantile = float(stats.norm.isf(statistics.SIGNIFICANCE / 2))
     sure = int((known["difference"].abs() > quantile * known["greatest"]).sum())
-    hopeless = int((known["difference"].abs() <= quantile * known["least"]).sum())
+    none = int((known["difference"].abs() <= quantile * known["least"]).sum())
+    kinds = (
+        (sure, "greater than chance among test images explains"),
+        (none, "within what chance among test images explains"),
+        (len(known) - sure - none, "one or the other, depending on how far the mistakes of the two networks overlap"),
+    )
+    said = listed([f"{number} {'is' if number == 1 else 'are'} {words}" for number, words in kinds if number])
+    quiet = differences["quiet"]
     return (
-        f"The paper states {len(differences)} differences in test error; for {len(known)} of them the number of test examples "
-        f"is "
-        f"known. {sure} of these {'is' if sure == 1 else 'are'} larger than chance among test images explains, "
-        f"whatever the networks' mistakes; {hopeless} {'is' if hopeless == 1 else 'are'} not, whatever they are; "
-        f"for the other {len(known) - sure - hopeless} it depends on how much the mistakes of the two networks overlap. How "
-        f"much "
-        "those results differ between seeds nobody can say until they are run."
+        f"- **The paper's other claims.** It states {len(differences)} differences in test error; for {len(known)} of them the "
+        f"number of test examples is known. Of these, {said}. How far seeds lie apart there nobody can say until they are run: "
+        f"the paper's numbers of runs suffice only if the standard deviation between seeds is below {quiet.min():.2f} points "
+        f"for the smallest difference and {quiet.max():.2f} for the greatest."
     )
 
 
 # What to take home
+
+ERRORS = (0.02, 0.08, 0.2)
+"""Test errors for which the last lines give the precision."""
 
 
 def take_home(found: Study, percents: Sequence[float]) -> None:
@@ -143,8 +133,7 @@ def take_home(found: Study, percents: Sequence[float]) -> None:
             pd.DataFrame(rows),
             "how-sure-take-home",
             "Seeds that find with a power of 80 %, in one comparison at a level of 5 %, that one loss or error is so much "
-            "higher than the "
-            "other; for the least and the greatest spread of the paired differences seen here.",
+            "higher than the other; for the least and the greatest spread of the paired differences seen here.",
             shown["key"],
         )
     pages.text("\n".join(f"- {line}" for line in take_home_lines(spreads, images_in(found))))
@@ -157,37 +146,34 @@ def seeds_said(value: float) -> str:
 
 def take_home_lines(spreads: dict[str, float], examples: int) -> list[str]:
     """What holds for any experiment, and what the spreads seen here make of it."""
-    sizes = (3, PAPER_SEEDS, 10, 20, 50)
-    effects = {n: by_seed.least_effect(n) for n in sizes}
-    found = listed([f"{effects[n]:.1f} with {n}" for n in sizes])
+    factor, more = by_seed.thumb()
+    effects = {n: by_seed.least_effect(n) for n in (3, PAPER_SEEDS, 10, 20)}
+    seen = listed([f"{effect:.1f} with {n}" for n, effect in effects.items()])
     lines = [
-        "**Any experiment.** The difference that a paired t test finds with a power of 80 %, in standard deviations of the "
-        "paired "
-        f"differences: {found} seeds. Halving the difference takes about four times the seeds."
+        f"**How many seeds.** About {factor:.0f} × (spread / difference)² + {more:.0f}, both in percent, the spread being the "
+        "standard deviation of the difference between two runs of the same seed. So a first few seeds, which tell the spread, "
+        "tell how many the difference takes that you care about.",
+        f"**How small a difference.** The least that is found with a power of {percent(statistics.POWER)}, in units of that "
+        f"spread: {seen} seeds.",
     ]
     if spreads:
         least, most = min(spreads.values()), max(spreads.values())
-        parts = [
-            f"{n} seeds find {100 * (low - 1):.0f} % at the least spread and {100 * (high - 1):.0f} % at the greatest"
-            for n, low, high in zip(
-                (PAPER_SEEDS, 20),
-                by_seed.least_differences(least, (PAPER_SEEDS, 20)),
-                by_seed.least_differences(most, (PAPER_SEEDS, 20)),
-                strict=True,
-            )
-        ]
-        lines.append(f"**With spreads as here.** {listed(parts)}; a smaller difference they will usually miss.")
+        low, high = (by_seed.least_difference(spread, PAPER_SEEDS) - 1 for spread in (least, most))
+        lines.append(
+            f"**With spreads as here** ({percent(least)} to {percent(most)}), {PAPER_SEEDS} seeds find differences from "
+            f"{percent(low)} on at the least spread, and from {percent(high)} on at the greatest. Smaller ones they will "
+            "usually miss, and when they do find one, it will look greater than it is."
+        )
     quantile = float(stats.norm.isf(statistics.SIGNIFICANCE / 2))
-    shares = (0.02, 0.08, 0.2)
-    ends = [100 * quantile * by_example.standard_error(share, examples) for share in shares]
-    errors = listed([f"±{end:.2f} points at {100 * share:g} % error" for end, share in zip(ends, shares, strict=True)])
-    lines.append(
-        f"**Any test set of {examples:,}.** One network's error is known to {errors} (95 %), and no number of seeds helps a "
-        f"statement about "
-        "new images. Compare two networks on the same images, by McNemar's test, not by their two error rates."
+    errors = listed(
+        [
+            f"±{100 * quantile * by_example.standard_error(share, examples):.2f} points at {share:.0%}".replace("%", " %")
+            for share in ERRORS
+        ]
     )
-    lines.append(
-        "**Then** say how many seeds there were, show all of them, and write down before the runs which difference would have "
-        "counted as none."
-    )
-    return lines
+    return [
+        *lines,
+        f"**How many images.** A test set of {examples:,} knows one network's error to {errors} (95 %). Compare two networks "
+        "by the images that only one of them gets wrong, not by their two error rates, and for a statement about new images "
+        "collect images, not seeds.",
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, combinations
 
@@ -30,9 +30,9 @@ _SETTING = {item.name for item in dataclasses.fields(RunConfig)} | {"depth", "wi
 
 
 def studies(scale: str, ledger: str | os.PathLike[str] | None = None) -> dict[str, Study]:
-    """Every experiment that has records at a scale; nothing is trained."""
+    """Every experiment that has records of its own at a scale, not only another's that it uses; nothing is trained."""
     found = {name: study.run(name, scale, train=False, ledger=ledger) for name in protocols.EXPERIMENTS}
-    return {name: one for name, one in found.items() if one.records}
+    return {name: one for name, one in found.items() if any(record.config.experiment == name for record in one.records)}
 
 
 # The spread between seeds
@@ -146,6 +146,11 @@ def _holm(p: Floats) -> Floats:
     return result
 
 
+def sizes(most: int) -> range:
+    """Numbers of seeds from the least that has a verdict up to `most`."""
+    return range(statistics.LEAST_SEEDS, max(most, statistics.LEAST_SEEDS) + 1)
+
+
 def decided(found: Pairs, sizes: Iterable[int], resamples: int = 2000) -> pd.DataFrame:
     """The probability that the rule decides (its verdict is not *unresolved*) against the number of seeds.
 
@@ -246,6 +251,22 @@ def least_effect(n: int, *, paired: bool = True, power: float = statistics.POWER
     return float(optimize.brentq(excess, 0, 2 * critical + 4)) / scale
 
 
+def least_difference(deviation: float, n: int) -> float:
+    """The least ratio (above 1) of two losses that n pairs find, for a standard deviation of the difference of logarithms."""
+    return math.exp(deviation * least_effect(n))
+
+
+def seeds_for(ratio: float, deviation: float) -> float:
+    """Pairs that find with a power of 80 % that one loss is `ratio` times the other."""
+    return statistics.seeds_needed(math.log(ratio), deviation)
+
+
+def thumb(power: float = statistics.POWER, alpha: float = statistics.SIGNIFICANCE) -> tuple[float, float]:
+    """Factor and summand of the rule of thumb: pairs = factor x (deviation / mean)^2 + summand (Guenther 1981)."""
+    z = float(stats.norm.isf(alpha / 2))
+    return (z + float(stats.norm.isf(1 - power))) ** 2, z * z / 2
+
+
 # What a few of our seeds would have said
 
 
@@ -307,16 +328,3 @@ def _first_apart(medians: Floats) -> float:
     for rival in medians[:, 1:].T:
         beaten *= 1 - np.searchsorted(np.sort(rival), medians[:, 0], side="right") / len(rival)
     return float(beaten.mean())
-
-
-def least_differences(deviation: float, sizes: Sequence[int]) -> list[float]:
-    """For each number of seeds, the least ratio (above 1) of two losses that it finds with a power of 80 %.
-
-    `deviation` is the standard deviation of the difference of logarithms.
-    """
-    return [math.exp(deviation * least_effect(n)) for n in sizes]
-
-
-def seeds_for(ratio: float, deviation: float, alpha: float = statistics.SIGNIFICANCE) -> float:
-    """Pairs that find with a power of 80 % that one loss is `ratio` times the other."""
-    return statistics.seeds_needed(math.log(ratio), deviation, alpha=alpha)

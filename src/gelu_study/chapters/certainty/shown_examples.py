@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -50,9 +51,8 @@ def two_sources(found: Study) -> None:
     pages.table(
         pd.DataFrame(shown),
         "how-sure-two-sources",
-        f"Test error at the epoch of best validation loss (median over seeds), and two standard deviations of one network's "
-        f"error in "
-        f"points: over other test sets of {examples:,} images (binomial), and over seeds on this one. "
+        "Test error at the epoch of best validation loss (median over seeds), and two standard deviations of one network's "
+        f"error in points: over other test sets of {examples:,} images (binomial), and over seeds on this one. "
         + figures.caption(rows, found.scale),
         rows["key"],
     )
@@ -66,9 +66,8 @@ def published_differences() -> None:
         "how-sure-published",
         "The paper's differences in test error with the least and the greatest 95 % interval that the size of the test set allows",
         "The paper's differences in test error: how much higher the rival's is. Thick: the 95 % interval if the better "
-        "network's mistakes are "
-        "all among the other's; thin: if the two share no mistake. Both are about test images alone; what seeds add is "
-        "unknown.",
+        "network's mistakes are all among the other's; thin: if the two share no mistake. Both are about test images alone; "
+        "what seeds add is unknown.",
         [],
     )
     rows = [
@@ -77,9 +76,9 @@ def published_differences() -> None:
             "points": f"{row.difference:.2f}",
             "test examples": count(float(row.examples)) if not math.isnan(row.examples) else "unknown",
             "standard error": "–" if math.isnan(row.examples) else f"{row.least:.2f} to {row.greatest:.2f}",
-            "examples needed": f"{float(f'{row.fewest:.2g}'):,.0f} to {float(f'{row.most:.2g}'):,.0f}",
+            "examples needed": f"{rounded(row.fewest)} to {rounded(row.most)}",
             "runs": str(row.runs),
-            "seeds must spread less than": f"{row.quiet:.2f}",
+            "spread of seeds, at most": f"{row.quiet:.2f}",
         }
         for row in differences.itertuples(index=False)
     ]
@@ -87,11 +86,9 @@ def published_differences() -> None:
         pd.DataFrame(rows),
         "how-sure-published-table",
         "<i>Points</i>: GELU's test error below its rival's. <i>Standard error</i> of that difference, in points, by the test "
-        "set alone: "
-        "least and greatest. <i>Examples needed</i> for McNemar's test to find it at a level of 5 %, for the same two "
-        "extremes. <i>Seeds must "
-        "spread less than</i>: the standard deviation between seeds, in points, up to which the paper's number of runs on each "
-        "side finds the difference with a power of 80 %.",
+        "set alone: least and greatest. <i>Examples needed</i> for McNemar's test to find it at a level of 5 %, for the same "
+        "two extremes. <i>Spread of seeds, at most</i>: the standard deviation between seeds, in points, up to which the "
+        "paper's number of runs on each side finds the difference with a power of 80 %.",
         [],
     )
     pages.text("\n".join(f"- {line}" for line in published_lines(differences)))
@@ -101,25 +98,34 @@ def published_lines(differences: pd.DataFrame) -> list[str]:
     """Which published differences the test set leaves open, and under which condition on the networks' mistakes."""
     quantile = float(stats.norm.isf(statistics.SIGNIFICANCE / 2))
     lines = []
-    for row in differences.itertuples(index=False):
-        who = f"{row.name}, GELU against {row.rival}"
-        if math.isnan(row.examples):
-            lines.append(
-                f"{who}: the number of test examples is not stated, so its standard error is unknown. A difference of "
-                f"{row.difference:.2f} "
-                f"points takes at least {float(f'{row.fewest:.2g}'):,.0f} of them, however much the mistakes overlap."
-            )
-        elif abs(row.difference) > quantile * row.greatest:
-            lines.append(f"{who}: {row.difference:.2f} points are beyond chance among test images, whatever the mistakes.")
+    for row in differences.dropna(subset=["examples"]).itertuples(index=False):
+        start = f"{row.name}, GELU against {row.rival}: {abs(row.difference):.2f} points are"
+        if abs(row.difference) > quantile * row.greatest:
+            lines.append(f"{start} beyond chance among test images, whatever the mistakes.")
+        elif abs(row.difference) <= quantile * row.least:
+            lines.append(f"{start} within chance among test images, whatever the mistakes.")
         else:
             lines.append(
-                f"{who}: {row.difference:.2f} points are beyond chance among test images only if the images that exactly one "
-                f"of the two "
-                f"networks gets wrong are fewer than {row.disagreement:.1f} % of all; there must be at least "
-                f"{abs(row.difference):.2f} % and "
-                f"there can be {row.subject_error + row.rival_error:.1f} %."
+                f"{start} beyond chance among test images only if fewer than {row.disagreement:.1f} % of them are got wrong by "
+                f"exactly one of the two networks. Possible are {abs(row.difference):.2f} % to "
+                f"{row.subject_error + row.rival_error:.1f} %."
             )
+    unknown = differences[differences["examples"].isna()]
+    if len(unknown):
+        needs = listed(
+            [f"{rounded(row.fewest)} ({row.name}, {row.rival})" for row in unknown.itertuples(index=False)],
+        )
+        lines.append(
+            f"{listed(list(dict.fromkeys(unknown['name'])))}: how many examples the test sets have is not stated, so their "
+            "standard errors are unknown. Even with mistakes that overlap as far as they can, the differences take at least "
+            f"about {needs} examples."
+        )
     return lines
+
+
+def rounded(value: float) -> str:
+    """A number of examples with two significant digits."""
+    return f"{float(f'{value:.2g}'):,.0f}"
 
 
 @figures.typeset
@@ -169,54 +175,72 @@ def seeds_and_images(found: Study | None) -> None:
     if not shown:
         pages.text("No two networks of one seed have a record of their mistakes yet.")
         return
-    tests = [(rival, tested, one) for rival, (tested, one) in shown.items()]
     keys = [record.config.key for record in found.records if by_example.CURVE in record.curves]
     rows = found.table[found.table["key"].isin(keys)]
     level = statistics.SIGNIFICANCE
     table = [
         {
             "GELU vs": title(rival),
-            "seeds": str(len(tested)),
-            "only GELU wrong": f"{np.median([t.only_one for t in tested]):.0f}",
-            "only the rival wrong": f"{np.median([t.only_other for t in tested]):.0f}",
-            "GELU better": str(sum(t.p_value < level and t.only_one < t.only_other for t in tested)),
-            "rival better": str(sum(t.p_value < level and t.only_one > t.only_other for t in tested)),
+            "seeds": str(len(one.tests)),
+            "only GELU wrong": f"{np.median([test.only_one for test in one.tests]):.0f}",
+            "only the rival wrong": f"{np.median([test.only_other for test in one.tests]):.0f}",
+            "GELU better": str(sum(test.p_value < level and test.only_one < test.only_other for test in one.tests)),
+            "rival better": str(sum(test.p_value < level and test.only_one > test.only_other for test in one.tests)),
         }
-        for rival, tested, _ in tests
+        for rival, one in shown.items()
     ]
     pages.table(
         pd.DataFrame(table),
         "how-sure-mcnemar",
         "Test images that only one of two networks of the same seed gets wrong (medians over seeds), and in how many seeds "
-        "McNemar's exact "
-        f"test calls one of the two better at a level of {100 * level:g} %, unadjusted. " + figures.caption(rows, found.scale),
+        f"McNemar's exact test calls one of the two the better one at a level of {100 * level:g} %, by itself: if there were "
+        "no difference, that "
+        f"would be at most one in {1 / level:.0f}. " + figures.caption(rows, found.scale),
         keys,
     )
-    both = {rival: one for rival, _, one in tests if one is not None}
-    if not both:
+    both = {rival: one.components for rival, one in shown.items() if one.components is not None}
+    if both:
+        pages.figure(
+            both_figure(both),
+            "how-sure-both",
+            "Difference of test errors with 95 % intervals for these images, for these networks, and for new networks on new "
+            "images",
+            figures.caption(
+                rows, found.scale, "GELU's test error less its rival's, mean over seeds, with 95 % intervals for three statements."
+            ),
+            keys,
+        )
+    else:
         pages.text("One seed alone does not tell what seeds add; two and more are needed.")
-        return
-    pages.figure(
-        both_figure(both),
-        "how-sure-both",
-        "Difference of test errors with 95 % intervals for these images, for these networks, and for new networks on new images",
-        figures.caption(
-            rows, found.scale, "GELU's test error less its rival's, mean over seeds, with 95 % intervals for three statements."
-        ),
-        keys,
-    )
-    pages.text("\n".join(f"- {both_line(rival, one)}" for rival, one in both.items()))
+    pages.text("\n".join(f"- {line}" for rival, one in shown.items() for line in both_lines(rival, one)))
 
 
-def mistaken(records: Sequence[RunRecord], examples: int) -> dict[str, tuple[list[McNemar], Components | None]]:
-    """For each rival that shares a seed with GELU: McNemar's tests by seed, and the components where there are two seeds."""
+@dataclass(frozen=True)
+class Mistaken:
+    """What the mistakes of two activations' networks of the same seeds tell."""
+
+    tests: tuple[McNemar, ...]  # one for each seed
+    disagreement: float  # median over seeds of the share of images that exactly one gets wrong
+    possible: float  # what that would be if no mistake were shared
+    components: Components | None  # None with one seed
+    bootstrap: float  # standard error of the mean difference with seeds and images resampled at once
+
+
+def mistaken(records: Sequence[RunRecord], examples: int) -> dict[str, Mistaken]:
+    """For each rival that shares a seed with GELU, what their mistakes tell."""
     result = {}
     for rival in CLAIM.rivals:
         seeds, one, other = by_example.paired_mistakes(records, CLAIM.subject, rival, examples)
-        if seeds:
-            tests = [by_example.mcnemar(*wrong) for wrong in zip(one, other, strict=True)]
-            both = by_example.components(one.astype(int) - other.astype(int)) if len(seeds) > 1 else None
-            result[rival] = (tests, both)
+        if not seeds:
+            continue
+        differences = one.astype(int) - other.astype(int)
+        result[rival] = Mistaken(
+            tests=tuple(by_example.mcnemar(*wrong) for wrong in zip(one, other, strict=True)),
+            disagreement=float(np.median((one != other).mean(axis=1))),
+            possible=float(np.median(one.mean(axis=1) + other.mean(axis=1))),
+            components=by_example.components(differences) if len(seeds) > 1 else None,
+            bootstrap=by_example.bootstrap_error(differences) if len(seeds) > 1 else math.nan,
+        )
     return result
 
 
@@ -228,19 +252,28 @@ STATEMENTS = (
 """Standard errors of `Components`, whether seeds are drawn, and what a statement with it is about."""
 
 
-def both_line(rival: str, one: Components) -> str:
-    """The three intervals of a difference in words, and what more seeds cannot remove."""
-    parts = []
-    for name, over_seeds, about in STATEMENTS:
-        low, high = one.interval(getattr(one, name), over_seeds=over_seeds)
-        verdict = "decided" if low > 0 or high < 0 else "open"
-        parts.append(f"[{points(100 * low)}, {points(100 * high)}] for {about} ({verdict})")
-    return (
-        f"GELU's test error less {title(rival)}'s: {points(100 * one.mean)} points over {one.seeds} seeds; 95 % interval "
-        f"{listed(parts)}. "
-        f"With ever more seeds on these {one.examples:,} images a standard error of {100 * one.floor:.3f} points stays for "
-        f"new images."
-    )
+def both_lines(rival: str, one: Mistaken) -> list[str]:
+    """How much the mistakes overlap, and the three intervals of the difference in words."""
+    lines = [
+        f"GELU and {title(rival)}: exactly one of the two is wrong on {100 * one.disagreement:.2f} % of the images (median "
+        f"over seeds); without any shared mistake it would be {100 * one.possible:.2f} %."
+    ]
+    if (parts := one.components) is not None:
+        said = []
+        for name, over_seeds, about in STATEMENTS:
+            low, high = (100 * end for end in parts.interval(getattr(parts, name), over_seeds=over_seeds))
+            said.append(f"{points(low)} to {points(high)} for {about} ({'without 0' if low > 0 or high < 0 else 'with 0'})")
+        floor = (
+            f"a standard error of {100 * parts.floor:.3f} points stays, however many seeds are run on these {parts.examples:,}"
+            if parts.floor
+            else "these runs show no part of it that more seeds would leave"
+        )
+        lines.append(
+            f"GELU's test error less {title(rival)}'s: {points(100 * parts.mean)} points, mean of {parts.seeds} seeds; 95 % intervals "
+            f"{listed(said)}. For new images {floor}. Standard error for new networks and images: {100 * parts.anew:.3f} points; with "
+            f"both resampled at once: {100 * one.bootstrap:.3f}."
+        )
+    return lines
 
 
 def points(value: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -32,6 +31,7 @@ from gelu_study.study import Study
 
 MANY = 12
 """An experiment of more settings is shown with a line for each activation instead of one for each setting."""
+_SHORT = {"keep_probability": "keep", "learning_rate": "rate"}
 _LOSSES = {"train_loss": "training loss", "test_loss": "test loss", "test_error": "test error (%)"}
 
 
@@ -44,68 +44,74 @@ def spread_tables(found: Mapping[str, Study]) -> None:
         pages.text("> **Not run yet.** No experiment has a record.")
     for experiment, one in found.items():
         rows = chosen_rows(one) if one.chosen else one.table
+        rows = rows[rows["experiment"] == experiment]
         for metric in by_seed.measures(rows):
             spreads = by_seed.spread(rows, metric)
             if spreads.empty:
                 pages.text(f"`{experiment}`: no setting has {statistics.LEAST_SEEDS} seeds yet.")
                 break
-            if spreads["median"].isna().all():
-                continue
-            caption = f"<code>{experiment}</code>, {_LOSSES[metric]} at the end of training. {SPREAD_CAPTION} "
-            pages.table(
-                spread_rows(spreads),
-                f"how-sure-{experiment}-{metric}",
-                figures.caption(rows, one.scale, caption.strip()),
-                rows["key"],
+            caption = (
+                f"<code>{experiment}</code>: {_LOSSES[metric]} at the end of training. <i>Spread</i>: the standard deviation "
+                "between seeds, in percent of the mean."
             )
+            name = f"how-sure-{experiment}-{metric}".replace("_", "-")
+            pages.table(spread_rows(spreads), name, figures.caption(rows, one.scale, caption), rows["key"])
         else:
             pages.text(spread_sentence(experiment, rows))
 
 
-SPREAD_CAPTION = "<i>Spread</i>: the standard deviation between seeds, in percent of the mean."
-
-
-def varying(spreads: pd.DataFrame) -> list[str]:
-    """The settings, but for the activation, that are not the same in all rows."""
-    return [name for name in by_seed.settings(spreads) if name != "activation" and spreads[name].nunique(dropna=False) > 1]
-
-
 def spread_rows(spreads: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting, or for each activation where there are many settings."""
-    names = varying(spreads)
     if len(spreads) > MANY:
-        rows = []
-        for name, cell in spreads.groupby("activation", sort=False):
-            known = cell["relative"].dropna()
-            rows.append(
-                {
-                    "activation": activations.title(str(name)),
-                    "settings": str(len(cell)),
-                    "seeds": count(cell["n"].min()) + (f" to {count(cell['n'].max())}" if cell["n"].nunique() > 1 else ""),
-                    "spread: median": percent(float(known.median())) if len(known) else "–",
-                    "least": percent(float(known.min())) if len(known) else "–",
-                    "greatest": percent(float(known.max())) if len(known) else "–",
-                }
-            )
-        return pd.DataFrame(rows)
+        return pd.DataFrame([_many(str(name), cell) for name, cell in spreads.groupby("activation", sort=False)])
+    names = labels(spreads)
     return pd.DataFrame(
         [
             {
                 "activation": activations.title(row["activation"]).replace(" ", "&nbsp;"),
-                **{name.replace("_probability", "").replace("learning_", ""): setting(row[name]) for name in names},
+                **({"setting": label} if any(names) else {}),
                 "seeds": str(row["n"]),
                 "median [95 %]": pages.interval(row["median"], row["low"], row["high"]),
                 "spread": percent(row["relative"]),
                 "range": f"{pages.number(row['least'])} to {pages.number(row['greatest'])}",
             }
-            for _, row in spreads.iterrows()
+            for label, (_, row) in zip(names, spreads.iterrows(), strict=True)
         ]
     )
 
 
-def setting(value: Any) -> str:
-    """A value of a setting in a table's cell."""
-    return pages.rate(float(value)) if isinstance(value, float) else str(value)
+def _many(name: str, cell: pd.DataFrame) -> dict[str, str]:
+    """The spreads of one activation's settings in a line; a setting with a diverged run has none."""
+    known = cell["relative"].dropna()
+    least, most = count(cell["n"].min()), count(cell["n"].max())
+    return {
+        "activation": activations.title(name).replace(" ", "&nbsp;"),
+        "settings": str(len(cell)),
+        "seeds": least if least == most else f"{least} to {most}",
+        "spread, median": percent(float(known.median())),
+        "least": percent(float(known.min())),
+        "greatest": percent(float(known.max())),
+    }
+
+
+def labels(spreads: pd.DataFrame) -> list[str]:
+    """What tells each setting from the others, but for the activation.
+
+    Keep probability and learning rate where they vary; anything else where it is not the most common value.
+    """
+    varying = [name for name in by_seed.settings(spreads) if name != "activation" and spreads[name].nunique() > 1]
+    usual = spreads[varying].mode().iloc[0] if varying else {}
+    result = []
+    for _, row in spreads.iterrows():
+        parts = []
+        for name in varying:
+            value = row[name]
+            if name in _SHORT:
+                parts.append(f"{_SHORT[name]} {pages.rate(float(value))}")
+            elif value != usual[name]:
+                parts.append(str(value) if isinstance(value, str) else f"{value:,g} {name.replace('_', ' ')}")
+        result.append(", ".join(parts))
+    return result
 
 
 def spread_sentence(experiment: str, rows: pd.DataFrame) -> str:
@@ -114,8 +120,8 @@ def spread_sentence(experiment: str, rows: pd.DataFrame) -> str:
     for metric in by_seed.measures(rows):
         known = by_seed.spread(rows, metric)["relative"].dropna()
         if len(known):
-            parts.append(f"the {_LOSSES[metric].split(' (')[0]} by {percent(known.min())} to {percent(known.max())} of its mean")
-    return f"In `{experiment}` seeds differ (standard deviation) in {listed(parts)}." if parts else ""
+            parts.append(f"{percent(known.min())} to {percent(known.max())} of the mean for the {_LOSSES[metric].split(' (')[0]}")
+    return f"In `{experiment}` the standard deviation between seeds is {listed(parts)}." if parts else ""
 
 
 # Power
@@ -127,13 +133,13 @@ def power(found: Study, resamples: int, most_seeds: int) -> None:
     if both is None:
         pages.text(lacking(found))
         return
-    shares = by_seed.decided(both, range(statistics.LEAST_SEEDS, most_seeds + 1), resamples)
+    shares = by_seed.decided(both, by_seed.sizes(most_seeds), resamples)
     rows = chosen_rows(found)
     sentence = (
         f"Probability that the rule decides, by the number of seeds: {resamples:,} studies for each number, drawn from our "
         f"{len(both.subject)} seeds with replacement. Bands: the noncentral t distribution, at a level of "
-        f"{100 * statistics.SIGNIFICANCE:g} % (upper edge) and at a {len(both.cells)}th of it (lower edge); Holm's adjustment "
-        f"lies between."
+        f"{100 * statistics.SIGNIFICANCE:g} % (upper edge) and of {100 * statistics.SIGNIFICANCE / len(both.cells):g} % (lower "
+        "edge); Holm's adjustment lies between."
     )
     pages.figure(
         power_figure(both, shares),
@@ -143,13 +149,18 @@ def power(found: Study, resamples: int, most_seeds: int) -> None:
         rows["key"],
     )
     shown = [n for n in (3, PAPER_SEEDS, 10, 20, 40) if n in shares.index]
-    lines = []
-    for place, cell in enumerate(both.cells):
-        numbers = ", ".join(f"{percent(float(shares.loc[n, place]))} with {n}" for n in shown)
-        lines.append(f"- A{versus(cell)[1:]}: {numbers}.")
-    numbers = ", ".join(f"{percent(float(shares.loc[n, 'claim']))} with {n}" for n in shown)
-    lines.append(f"- The claim as a whole, its weakest link: {numbers} seeds.")
-    pages.text("\n".join(lines))
+    names = [(title(rival), f"{keep:g}") for keep, rival in both.cells]
+    lines = [
+        {"GELU vs": rival, "keep": keep, **{f"{n} seeds": percent(float(shares.loc[n, column])) for n in shown}}
+        for (rival, keep), column in zip([*names, ("<b>all</b>", "")], shares.columns, strict=True)
+    ]
+    pages.table(
+        pd.DataFrame(lines),
+        "how-sure-power-table",
+        "Probability that the rule decides, from the same drawn studies. <i>All</i>: the verdict on the claim as a whole, "
+        "which goes by its weakest comparison. <i>Keep</i>: the keep probability, 1 for no dropout.",
+        rows["key"],
+    )
 
 
 @figures.typeset
@@ -212,11 +223,12 @@ def needs(found: Study) -> None:
                     "difference": pages.ratio(math.exp(one.mean)),
                     "spread": percent(one.deviation),
                     "seeds [95 %]": f'<span class="study-value">{count(one.seeds)}<span class="study-interval">'
-                    f"[{count(one.fewest)}, {count(one.most)}]</span></span>",
+                    f"{count(one.fewest)} to {count(one.most)}</span></span>",
                 }
             )
             if metric == CLAIM.metric:
-                sentences.append(f"{one.correlation:.2f} {versus(cell)}".replace("-", "−", 1))
+                chance = "p < 0.001" if one.p_correlation < 0.001 else f"p = {one.p_correlation:.3f}"
+                sentences.append(f"{one.correlation:.2f} {versus(cell)} ({chance})".replace("-", "−", 1))
     if not shown:
         pages.text(lacking(found))
         return
@@ -225,17 +237,15 @@ def needs(found: Study) -> None:
         pd.DataFrame(shown),
         "how-sure-needs",
         "<i>Difference</i>: GELU's loss or error against its rival's, mean over seeds of the difference of logarithms. "
-        "<i>Spread</i>: standard deviation of that difference. <i>Seeds</i>: for a power of 80 % in this one comparison, with "
-        "the "
-        "values at the ends of the 95 % interval of difference / spread; ∞ where the interval holds 0. <i>Keep</i>: the keep "
-        "probability, 1 for no dropout.",
+        "<i>Spread</i>: standard deviation of that difference. <i>Seeds</i>: for a power of 80 % in this one comparison, and "
+        "below it what the ends of the 95 % interval of difference / spread would need; ∞ where the interval holds 0. "
+        "<i>Keep</i>: the keep probability, 1 for no dropout.",
         rows["key"],
     )
     if sentences:
         pages.text(
-            f"Pairing by seed helps where the losses of a pair go together. Their logarithms correlate by "
-            f"{listed(sentences)}; where the "
-            "number is below 0, pairs tell less than as many unpaired runs would."
+            "Pairs of the same seed are worth more than unpaired runs where the two losses go together, and less where they "
+            f"part. The correlation of their logarithms is {listed(sentences)}."
         )
 
 
@@ -261,36 +271,49 @@ def rankings(found: Study, sizes: Sequence[int]) -> None:
         figures.caption(rows, found.scale, f"Which activation comes first (lowest median) in {drawn}, without replacement."),
         rows["key"],
     )
-    pages.text("\n".join(ranking_lines(results)))
+    pages.table(
+        pd.DataFrame(ranking_rows(results)),
+        "how-sure-draws-table",
+        "Shares of the draws. <i>Not first</i>: another activation has a lower median; ties count for neither. <i>Own seeds</i>: "
+        "first in both if each activation and condition is drawn by itself, as in the paper. Its claim is about training loss.",
+        rows["key"],
+    )
+    pages.text(ranking_sentence(results[CLAIM.metric]))
 
 
-def ranking_lines(results: Mapping[str, Sequence[Crowned]]) -> list[str]:
-    """The figure's numbers that answer the question, as Markdown lines."""
-    lines = []
-    for metric, name in MEASURES.items():
-        for result in results[metric]:
-            parts = []
-            for keep in result.first.index:
-                share = float(result.first.loc[keep, CLAIM.subject])
-                tied = float(result.first.loc[keep, TIE])
-                ties = f" and it ties for first in {percent(tied)}" if tied else ""
-                parts.append(f"{percent(1 - share - tied)} {pages.condition(keep)}{ties}")
-            lines.append(
-                f"- By {name}, {result.size} seeds rank GELU *not* first in {listed(parts)}; first in both, as the paper says "
-                f"of "
-                f"training loss, in {percent(result.claim)} of the draws ({percent(result.claim_apart)} if every activation "
-                f"has its own seeds, as in the paper)."
-            )
-    loss = results["train_loss"][-1]
-    orders = listed([f"{percent(float(share))} {pages.condition(float(keep))}" for keep, share in loss.as_published.items()])
+def ranking_rows(results: Mapping[str, Sequence[Crowned]]) -> list[dict[str, str]]:
+    """How often GELU is not first in each condition, and first in all, for each measure and number of seeds."""
+    return [
+        {
+            "by": MEASURES[metric],
+            "seeds": str(result.size),
+            **{
+                f"not first, {'no dropout' if keep == 1 else f'keep {keep:g}'}": percent(
+                    max(0.0, 1 - row[[CLAIM.subject, TIE]].sum())
+                )
+                for keep, row in result.first.iterrows()
+            },
+            "first in both": percent(result.claim),
+            "own seeds": percent(result.claim_apart),
+        }
+        for metric, sized in results.items()
+        for result in sized
+    ]
+
+
+def ranking_sentence(sized: Sequence[Crowned]) -> str:
+    """How often the whole order is the paper's, and what chance alone would give."""
     names = len(CLAIM.rivals) + 1
-    lines.append(
-        f"- The order of all {names} activations at the end of the paper's figure 2 comes out of {loss.size} seeds in "
-        f"{orders}. For "
-        f"comparison: if the {names} activations were all the same, GELU would be first in both conditions in "
+    orders = [
+        f"{result.size} seeds give it in "
+        + listed([f"{percent(float(share))} {pages.condition(float(keep))}" for keep, share in result.as_published.items()])
+        for result in sized
+    ]
+    return (
+        f"The order of all {names} activations at the end of the paper's figure 2: {'; '.join(orders)}. For comparison: of "
+        f"{names} activations that are all the same, GELU would come first in both conditions in "
         f"{percent(names ** -len(CLAIM.keep_probabilities))} of all studies."
     )
-    return lines
 
 
 @figures.typeset

@@ -65,8 +65,7 @@ def lacking(found: Study) -> str:
         return f"Seeds that have all runs of the claim: {len(frame)}. At least {statistics.LEAST_SEEDS} are needed here."
     return (
         "A run at a chosen learning rate diverged, or has a loss of 0. The rule then goes by the signed-rank test, whose "
-        "power is "
-        "not calculated here."
+        "power is not calculated here."
     )
 
 
