@@ -104,6 +104,16 @@ def interval(middle: float, low: float, high: float, digits: int = 3) -> str:
     return f'<span class="study-value">{number(middle, digits)}{around}</span>'
 
 
+def p_value(value: float) -> str:
+    """A p value as HTML."""
+    return "–" if math.isnan(value) else "&lt;&nbsp;0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def count(value: float) -> str:
+    """A number of seeds as HTML."""
+    return "–" if math.isnan(value) else "∞" if math.isinf(value) else "&gt; 9,999" if value > 9_999 else f"{value:.0f}"
+
+
 def ratio(value: float) -> str:
     """A ratio of losses in words, from the side of its numerator: "60 % lower" of 0.4."""
     if math.isnan(value):
@@ -165,7 +175,7 @@ def answer(found: Study) -> None:
     undecided = verdicts.iloc[:-1].query(f"verdict == '{statistics.UNRESOLVED}' and n > 1")
     if len(undecided):
         parts = [
-            f"{_count(float(row.seeds_needed))} for {activations.title(str(row.rival))} {condition(float(row.keep_probability))}"
+            f"{count(float(row.seeds_needed))} for {activations.title(str(row.rival))} {condition(float(row.keep_probability))}"
             for row in undecided.itertuples()
         ]
         lines += ["", f"Seeds that a power of 80 % would take at the difference and spread seen so far: {', '.join(parts)}."]
@@ -180,10 +190,10 @@ def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
     """The answer as Markdown lines: a headline, then each comparison."""
     overall = str(verdicts["verdict"].iloc[-1])
     rows = verdicts.iloc[:-1]
-    total, count = len(rows), rows["verdict"].value_counts()
-    lower = int(count.get(statistics.REPRODUCED, 0))
-    tied = int(count.get(statistics.EQUIVALENT, 0))
-    higher = int(count.get(statistics.CONTRADICTED, 0))
+    total, given = len(rows), rows["verdict"].value_counts()
+    lower = int(given.get(statistics.REPRODUCED, 0))
+    tied = int(given.get(statistics.EQUIVALENT, 0))
+    higher = int(given.get(statistics.CONTRADICTED, 0))
     open_ = total - lower - tied - higher
     counted = ((lower, "lower"), (tied, "the same within 5 %"), (higher, "higher"), (open_, "undecided"))
     tally = ", ".join(f"{words} in {n}" for n, words in counted if n)
@@ -224,9 +234,9 @@ def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None
                 "measured [95 %]": interval(float(row.measured), float(row.low), float(row.high)),
                 "seeds": int(row.n),
                 "GELU better": "–" if math.isnan(row.probability_better) else f"{row.probability_better:.0%}".replace("%", " %"),
-                "p": _p(float(row.p_value)),
-                "p equiv.": _p(float(row.p_equivalent)),
-                "seeds needed": _count(float(row.seeds_needed)),
+                "p": p_value(float(row.p_value)),
+                "p equiv.": p_value(float(row.p_equivalent)),
+                "seeds needed": count(float(row.seeds_needed)),
             }
         )
     rows.append({"GELU vs": "<b>all</b>", "verdict": badge(str(verdicts["verdict"].iloc[-1]))})
@@ -551,14 +561,6 @@ def _rows(frame: pd.DataFrame) -> str:
 
 def _title(activation: str) -> str:
     return activations.title(activation).replace(" ", "&nbsp;")
-
-
-def _p(value: float) -> str:
-    return "–" if math.isnan(value) else "&lt;&nbsp;0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _count(value: float) -> str:
-    return "–" if math.isnan(value) else "∞" if math.isinf(value) else "&gt; 9,999" if value > 9_999 else f"{value:.0f}"
 
 
 def _counted(runs: Sized) -> str:
