@@ -9,7 +9,7 @@ import pytest
 
 from gelu_study import ledger as ledger_module
 from gelu_study.errors import DamagedRecordWarning, LedgerError
-from gelu_study.ledger import COLUMNS, Ledger, table
+from gelu_study.ledger import COLUMNS, Ledger, Snapshot, table
 from gelu_study.runs import RunRecord
 
 
@@ -102,6 +102,18 @@ def test_a_file_is_no_ledger(tmp_path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(LedgerError, match="not a folder"):
         Ledger(tmp_path / "runs")
+
+
+def test_a_snapshot_reads_each_file_once(tmp_path, records):
+    book = Ledger(tmp_path)
+    for record in records[:-1]:
+        book.write(record)
+    taken = Snapshot(tmp_path)
+    book.write(records[-1])
+    for record in records[:-1]:
+        book.path(record.config.key).unlink()
+    assert taken.read() == sorted(records[:-1], key=lambda record: record.config.key)
+    assert [taken.get(record.config.key) for record in records] == [*records[:-1], None]
 
 
 def test_table_has_a_row_a_run(records):

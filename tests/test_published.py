@@ -111,3 +111,19 @@ def test_claims() -> None:
     assert "lowest median training log loss" in stated["metric"].iloc[0] + stated["value"].iloc[0]
     with pytest.raises(ConfigurationError, match="known are"):
         published.claims("rumour")
+
+
+def test_the_last_points_are_those_of_the_figures() -> None:
+    assert published.final_value("relu", 0.5) == published.last_point(2, "right", "train", "relu") == 0.345954
+    for figure, panel in published.AUTOENCODER.values():
+        curve = published.curves(figure, panel).query("split == 'test' and activation == 'GELU'")
+        assert published.last_point(figure, panel, "test", "gelu_tanh") == curve.set_index("epoch")["value"][250.0]
+    assert np.isnan(published.last_point(3, "left", "test", "silu"))
+
+
+def test_stated_numbers_are_as_the_text_writes_them() -> None:
+    assert published.stated("cifar10_convnet", "test_error") == {"GELU": "7.89", "ReLU": "8.16", "ELU": "8.41"}
+    assert published.stated("twitter_pos_soi", "error") == {"ReLU + dropout": "11.9", "SOI map": "12.5"}
+    assert published.stated("math", "max |sigmoid(x) - Phi(x)|") == {"": "0.1"}
+    with pytest.raises(ConfigurationError, match="states no log_loss of cifar10_convnet"):
+        published.stated("cifar10_convnet", "log_loss")

@@ -356,6 +356,51 @@ def test_the_weakest_link(links: list[str], expected: str) -> None:
         assert statistics.combined(order) == expected
 
 
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        ([], NOT_RUN),
+        ([NOT_RUN], NOT_RUN),
+        ([EQUIVALENT, NOT_RUN], UNRESOLVED),
+        ([CONTRADICTED, NOT_RUN, EQUIVALENT], CONTRADICTED),
+        ([EQUIVALENT, EQUIVALENT], REPRODUCED),
+        ([REPRODUCED, EQUIVALENT], REPRODUCED),
+        ([REPRODUCED, EQUIVALENT, UNRESOLVED], UNRESOLVED),
+    ],
+)
+def test_a_claim_of_a_tie_holds_where_comparisons_are_equivalent(links: list[str], expected: str) -> None:
+    for order in itertools.permutations(links):
+        assert statistics.combined(order, ties=True) == expected
+
+
+def test_comparisons_of_one_claim_are_judged_at_holm_s_levels() -> None:
+    """Three pairs of known t: alone every comparison is significant, together the least of them is not."""
+    d = {"strong": [-0.5, -0.51, -0.49, -0.5], "weak": [-0.5, -0.1, -0.4, -0.3], "none": [0.01, -0.01, 0.005, 0.0]}
+    compared = [statistics.compare(np.exp(values), np.ones(4)) for values in d.values()]
+    p = [float(stats.ttest_1samp(values, 0).pvalue) for values in d.values()]
+    assert p[0] * 3 < 0.05 and p[1] < 0.05 < p[1] * 2
+    assert [item.verdict() for item in compared] == [REPRODUCED, REPRODUCED, EQUIVALENT]
+    assert statistics.verdicts_together(compared) == [REPRODUCED, UNRESOLVED, EQUIVALENT]
+    nothing = statistics.compare([], [])
+    assert statistics.verdicts_together([nothing, compared[1]]) == [NOT_RUN, REPRODUCED]
+    assert statistics.verdicts_together([]) == []
+
+
+@pytest.mark.parametrize(
+    ("measured", "stated", "expected"),
+    [
+        (0.1157, "0.1", REPRODUCED),
+        (0.1501, "0.1", CONTRADICTED),
+        (0.1157, "0.12", REPRODUCED),
+        (0.1157, "0.11", CONTRADICTED),
+        (7.4, "7", REPRODUCED),
+        (math.nan, "0.1", CONTRADICTED),
+    ],
+)
+def test_a_stated_number_is_compared_at_its_own_digits(measured: float, stated: str, expected: str) -> None:
+    assert statistics.verdict_on_number(measured, stated) == expected
+
+
 # ---- tables
 
 

@@ -141,6 +141,22 @@ class Ledger:
         warnings.warn(f"{path} is damaged: {reason}. {done}; the run counts as missing.", DamagedRecordWarning, stacklevel=4)
 
 
+class Snapshot(Ledger):
+    """A ledger as it is when this is made: read once, for many questions about the same records."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__(folder)
+        self._records = {record.config.key: record for record in super().read()}
+
+    def read(self) -> list[RunRecord]:
+        """Every sound record, ordered by key."""
+        return list(self._records.values())
+
+    def get(self, key: str) -> RunRecord | None:
+        """The record of that key, or None."""
+        return self._records.get(key)
+
+
 def table(records: Iterable[RunRecord]) -> pd.DataFrame:
     """One row a run with `COLUMNS`; losses in nats, errors in percent, NaN where a diverged run has no value."""
     rows = []

@@ -34,6 +34,9 @@ smoothed per minibatch."""
 PANELS = {1.0: "left", 0.5: "right"}
 """Figure 2's panel for each keep probability."""
 
+AUTOENCODER = {1e-3: (3, "left"), 1e-4: (3, "right"), 1e-5: (8, "main")}
+"""The autoencoder's figure and panel for each learning rate."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -119,9 +122,27 @@ def final_value(activation: str, keep_probability: float, split: str = "train") 
     panel = PANELS.get(keep_probability)
     if panel is None:
         return float("nan")
-    curve = curves(2, panel)
+    return last_point(2, panel, split, activation)
+
+
+def last_point(figure: int, panel: str, split: str, activation: str) -> float:
+    """The last point of a curve as plotted, smoothed where the figure's are; NaN for an activation that it does not have."""
+    curve = curves(figure, panel)
     curve = curve[(curve["split"] == split) & (curve["activation"] == NAMES.get(activation))].sort_values("epoch")
     return float(curve["value"].iloc[-1]) if len(curve) else float("nan")
+
+
+def stated(experiment: str, metric: str) -> dict[str, str]:
+    """The numbers that the text states for an experiment of `claims`, as it writes them, by what they are of: "GELU", "SOI map".
+
+    A note in brackets is left out of the name. Raises `ConfigurationError` if there are none.
+    """
+    rows = claims("result", experiment)
+    rows = rows[rows["metric"] == metric]
+    if rows.empty:
+        raise ConfigurationError(f"the text states no {metric} of {experiment}")
+    names = rows["activation"].fillna("").str.partition(" (")[0]
+    return dict(zip(names, rows["value"].astype(str), strict=True))
 
 
 def _selected(name: str, figure: int | None, panel: str | None) -> pd.DataFrame:

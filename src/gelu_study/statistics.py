@@ -91,17 +91,36 @@ def verdict(
     return UNRESOLVED
 
 
-def combined(verdicts: Iterable[str]) -> str:
+def combined(verdicts: Iterable[str], *, ties: bool = False) -> str:
     """The verdict on a claim that must hold in every comparison: its weakest link.
 
     From weak to strong: contradicted, unresolved, equivalent, reproduced. So one contradicted comparison contradicts
     the claim; it is reproduced only if all comparisons are, and equivalent if GELU is beaten nowhere and shown to tie
     somewhere. A comparison that was not run counts as unresolved; if none was run, the claim is not run.
+
+    With `ties` the claim is one of a tie ("ties or outperforms"), which an equivalent comparison fulfils: it is
+    reproduced where it would otherwise be equivalent.
     """
     links = list(verdicts)
     if all(link == NOT_RUN for link in links):
         return NOT_RUN
-    return min((UNRESOLVED if link == NOT_RUN else link for link in links), key=LINKS.index)
+    weakest = min((UNRESOLVED if link == NOT_RUN else link for link in links), key=LINKS.index)
+    return REPRODUCED if ties and weakest == EQUIVALENT else weakest
+
+
+def verdicts_together(comparisons: Sequence[Comparison]) -> list[str]:
+    """`verdict` of each comparison of one claim, with the p values adjusted over them by Holm's method."""
+    p_values, p_equivalent = (holm([getattr(item, name) for item in comparisons]) for name in ("p_value", "p_equivalent"))
+    return [
+        verdict(item.n, float(p), float(q), item.shift, item.median_difference)
+        for item, p, q in zip(comparisons, p_values, p_equivalent, strict=True)
+    ]
+
+
+def verdict_on_number(measured: float, stated: str) -> str:
+    """The verdict on a number that the paper states: reproduced if ours rounds to it at the digits given, else contradicted."""
+    decimals = len(stated.partition(".")[2])
+    return REPRODUCED if f"{measured:.{decimals}f}" == stated else CONTRADICTED
 
 
 @dataclass(frozen=True)

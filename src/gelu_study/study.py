@@ -51,11 +51,12 @@ def run(
     learning_rates: Iterable[float] | None = None,
     keep_probabilities: Iterable[float] | None = None,
     epochs: int | None = None,
+    precision: str = "float32",
     dataset: str | None = None,
     train: bool = True,
     device: str = "auto",
     stack_size: int | None = None,
-    ledger: str | os.PathLike[str] | None = None,
+    ledger: str | os.PathLike[str] | Ledger | None = None,
     data_root: Path | None = None,
     checkpoints: Checkpoints | None = None,
     keep_checkpoints: bool = False,
@@ -64,7 +65,7 @@ def run(
 
     Raises what `protocols.plan` and `sweep.complete` raise.
     """
-    book = Ledger(ledger or paths.LEDGER)
+    book = ledger if isinstance(ledger, Ledger) else Ledger(ledger or paths.LEDGER)
 
     def plan(chosen: protocols.Choice | None) -> list[RunConfig]:
         return protocols.plan(
@@ -75,6 +76,7 @@ def run(
             learning_rates=_given(learning_rates),
             keep_probabilities=_given(keep_probabilities),
             epochs=epochs or None,
+            precision=precision,
             dataset=dataset or None,
             chosen=chosen,
         )
