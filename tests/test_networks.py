@@ -262,6 +262,36 @@ def test_autoencoder_gradients_against_autograd(digits):
         torch.testing.assert_close(ours[0], theirs, rtol=1e-4, atol=1e-7)
 
 
+def test_bfloat16_rounds_the_products_of_training_alone(digits):
+    """A step by hand: operands and results of each product rounded, everything else float32."""
+    x = torch.tensor(digits.x_train[:16].reshape(16, 64) / 16, dtype=torch.float32)
+    network = AutoencoderStack((64, 12, 64), ["elu"], [1.0], [0], 16, CPU, precision="bfloat16")
+    w1, w2 = (weight[0].clone() for weight in network.weights)
+    loss, _ = network.training_step(x[None], x[None], 0, False)
+
+    def product(a, b):
+        return (a.bfloat16() @ b.bfloat16()).float()
+
+    pre = product(x, w1)
+    hidden = functional.elu(pre)
+    delta = 2 * (product(hidden, w2) - x) / x.numel()
+    torch.testing.assert_close(loss[0], (product(hidden, w2) - x).square().mean())
+    torch.testing.assert_close(network.weight_gradients[1][0], product(hidden.T, delta))
+    torch.testing.assert_close(network.bias_gradients[1][0, 0], delta.sum(0))
+    back = product(delta, w2.T) * torch.where(pre > 0, 1, pre.exp())
+    torch.testing.assert_close(network.weight_gradients[0][0], product(x.T, back), rtol=2e-2, atol=1e-6)
+    exact = functional.mse_loss(functional.elu(x @ w1) @ w2, x)
+    torch.testing.assert_close(network.evaluate(x, x)[0][0], exact)
+    assert loss[0] != exact
+
+
+def test_bfloat16_trains_about_as_float32_does(digits):
+    for base in (BASE, AUTOENCODER):
+        exact, rounded = (training.train([dataclasses.replace(base, precision=p)], digits, CPU)[0] for p in ("float32", "bfloat16"))
+        np.testing.assert_allclose(rounded.curves["train_loss_epoch"], exact.curves["train_loss_epoch"], rtol=0.05)
+        assert rounded.curves["train_loss_epoch"] != exact.curves["train_loss_epoch"]
+
+
 CHECKPOINTED = [
     BASE, dataclasses.replace(BASE, activation="relu", keep_probability=0.5),
     dataclasses.replace(BASE, activation="soi", learning_rate=3e-3),

@@ -101,6 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--epochs", type=positive, metavar="N", help="of each run (default: the scale's own)")
     run.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of the matrix products in training; runs in bfloat16 are runs apart",
+    )
+    run.add_argument(
         "--checkpoints",
         type=Path,
         default=paths.CHECKPOINTS,
@@ -259,6 +265,7 @@ def _run(options: argparse.Namespace) -> int:
         learning_rates=options.learning_rates,
         keep_probabilities=options.keep_probabilities,
         epochs=options.epochs,
+        precision=options.precision,
         dataset=options.dataset,
         device=options.device,
         stack_size=options.stack,

@@ -43,6 +43,8 @@ class Stack:
         device: where parameters and buffers live.
         initialisation: a scheme of `initialisations.weights`, with the inputs' second moment.
         normalisation: a kind of `normalisations.Normalisation`, or "none".
+        precision: of a training step's matrix products: "float32", or "bfloat16" with their operands and results rounded to it.
+            Weights, everything between the products, and evaluation are float32 in both.
 
     `weights` are [N, in, out] and `biases` [N, 1, out] a layer, float32; `weight_gradients` and `bias_gradients` likewise.
     """
@@ -59,6 +61,7 @@ class Stack:
         initialisation: str = "unit-norm",
         input_second_moment: float = 1.0,
         normalisation: str = "none",
+        precision: str = "float32",
     ) -> None:
         self.size = len(seeds)
         self.device = device
@@ -92,6 +95,8 @@ class Stack:
         self._values = [self._buffer(batch_size, width) for width in self._hidden]
         self._slopes = [self._buffer(batch_size, width) for width in self._hidden]
         self._outputs = self._buffer(batch_size, widths[-1])
+        self._rounded_weights = [weight.bfloat16() for weight in self.weights] if precision == "bfloat16" else []
+        self._rounded_inputs: list[Tensor] = [torch.empty(0)] * len(shapes)
 
     def _buffer(self, batch: int, width: int) -> Tensor:
         return torch.empty(self.size, batch, width, device=self.device)
@@ -116,6 +121,8 @@ class Stack:
         Returns: the mean loss that was differentiated and the one with dropout off and the SOI map's expectation in its place,
         each [N]; without `measure_clean` the second is the first.
         """
+        for rounded, weight in zip(self._rounded_weights, self.weights, strict=False):
+            rounded.copy_(weight)
         clean = None
         if measure_clean and self.stochastic:
             clean, _ = self._loss(self._forward(x, None), targets)
@@ -165,7 +172,7 @@ class Stack:
         hidden, offset = x, 0
         for layer, width in enumerate(self._hidden):
             z = _part(self._scratch[0], self._batch_size, width)
-            torch.baddbmm(self.biases[layer], hidden, self.weights[layer], out=z)
+            self._affine(layer, hidden, z)
             if self.normalisations:
                 self.normalisations[layer].train_(z, update=step is not None)
             hidden, slope = self._values[layer], self._slopes[layer]
@@ -178,7 +185,14 @@ class Stack:
                     hidden[i:j].mul_(mask)
                     slope[i:j].mul_(mask)
                 offset += elements
-        return torch.baddbmm(self.biases[-1], hidden, self.weights[-1], out=self._outputs)
+        return self._affine(len(self._hidden), hidden, self._outputs)
+
+    def _affine(self, layer: int, x: Tensor, out: Tensor) -> Tensor:
+        """A layer's x W + b in training, into `out`."""
+        if not self._rounded_weights:
+            return torch.baddbmm(self.biases[layer], x, self.weights[layer], out=out)
+        self._rounded_inputs[layer] = x.bfloat16()
+        return torch.add(torch.bmm(self._rounded_inputs[layer], self._rounded_weights[layer]), self.biases[layer], out=out)
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss [N], and what `_output_gradient` can use of the way there."""
@@ -191,11 +205,19 @@ class Stack:
     def _backward(self, x: Tensor, delta: Tensor) -> None:
         for layer in range(len(self._hidden), -1, -1):
             below = self._values[layer - 1] if layer else x
-            torch.bmm(below.mT, delta, out=self.weight_gradients[layer])
             torch.sum(delta, 1, keepdim=True, out=self.bias_gradients[layer])
-            if layer:
-                out = _part(self._scratch[layer % 2], self._batch_size, self._hidden[layer - 1])
-                delta = torch.bmm(delta, self.weights[layer].mT, out=out).mul_(self._slopes[layer - 1])
+            out = _part(self._scratch[layer % 2], self._batch_size, self._hidden[layer - 1]) if layer else None
+            if self._rounded_weights:
+                rounded = delta.bfloat16()
+                self.weight_gradients[layer].copy_(torch.bmm(self._rounded_inputs[layer].mT, rounded))
+                if out is not None:
+                    out.copy_(torch.bmm(rounded, self._rounded_weights[layer].mT))
+            else:
+                torch.bmm(below.mT, delta, out=self.weight_gradients[layer])
+                if out is not None:
+                    torch.bmm(delta, self.weights[layer].mT, out=out)
+            if out is not None:
+                delta = out.mul_(self._slopes[layer - 1])
                 if self.normalisations:
                     self.normalisations[layer - 1].backward_(delta)
 

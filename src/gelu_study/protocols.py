@@ -174,6 +174,7 @@ def plan(
     learning_rates: Iterable[float] | None = None,
     keep_probabilities: Iterable[float] | None = None,
     epochs: int | None = None,
+    precision: str = "float32",
     dataset: str | None = None,
     chosen: Choice | None = None,
 ) -> list[RunConfig]:
@@ -229,7 +230,7 @@ def plan(
             keep_probability=keep,
             batch_size=base.batch_size,
             epochs=base.epochs,
-            precision="float32",
+            precision=precision,
             seed=seed,
             test_noise=base.test_noise,
         )

@@ -31,7 +31,7 @@ NETWORKS = ("perceptron", "autoencoder")
 INITIALISATIONS = ("unit-norm", "unit-norm-outgoing", "he", "variance-matched")
 OPTIMISERS = ("adam-tensorflow", "adam", "sgd", "momentum")
 NORMALISATIONS = ("none", "batch", "layer")
-PRECISIONS = ("float32",)
+PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RunConfig:
     keep_probability: float  # of a hidden unit, inverted scaling; 1 means no dropout
     batch_size: int
     epochs: int  # each of train_examples // batch_size steps
-    precision: str
+    precision: str  # of a training step's matrix products; everything else is float32
     seed: int  # shared by all activations, so that runs of one seed start from the same draw and see the same minibatches
     engine: int = ENGINE
     normalisation: str = "none"  # of the pre-activations of hidden layers: over the batch, or over the layer's units

@@ -169,6 +169,7 @@ class StackTrainer:
             initialisation=first.initialisation,
             input_second_moment=float(examples.train[0].square().mean(dtype=torch.float64)),
             normalisation=first.normalisation,
+            precision=first.precision,
         )
         groups = []
         for rate, i, j in runs_of_equal([config.learning_rate for config in self.configs]):
