@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gelu_study import activations, datasets, figures, ledger, pages
+from gelu_study import activations, datasets, figures, ledger, pages, published
 from gelu_study.chapters import scoring
-from gelu_study.chapters.peeking import Scored, setting, signed, title
+from gelu_study.chapters.peeking import Scored, listed_and, lower, setting, signed, title
 from gelu_study.runs import RunRecord
 
 
@@ -195,3 +196,68 @@ def lines_of(chapter: Scored, found: pd.DataFrame, epochs: int) -> list[str]:
                 f"mean; it lies {float(scores.gains(scoring.BEST_SEED)[0, 0]):.2f} below their median."
             )
     return lines
+
+
+# The paper
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """An activation's CIFAR-10 test error (%), in the text and on figure 5's curve without the smoothing."""
+
+    activation: str
+    text: float
+    last: float
+    least: float
+    epoch: float  # of the least, as plotted
+
+
+def paper() -> None:
+    """Whether the paper's own CIFAR-10 numbers are those of the last epoch or of the best: a table and a sentence."""
+    rows = paper_rows()
+    shown = [
+        {
+            "activation": row.activation,
+            "in the text": f"{row.text:.2f}",
+            "last epoch": f"{row.last:.2f}",
+            "least on the curve": f"{row.least:.2f}",
+            "at epoch": f"{row.epoch:.0f}",
+        }
+        for row in rows
+    ]
+    pages.plain_table(pd.DataFrame(shown))
+    pages.text(paper_sentence(rows))
+
+
+def paper_sentence(rows: Sequence[PaperRow]) -> str:
+    """What the table says about the paper's choice of the epoch."""
+    close = [row.activation for row in rows if abs(row.text - row.last) < 0.005]
+    least = [row.activation for row in rows if abs(row.text - row.least) < 0.005]
+    gains = np.array([row.text - row.least for row in rows])
+    said = (
+        f"The text's number is the last epoch's for {listed_and(close)}"
+        if close
+        else "None of the text's numbers is the last epoch's"
+    )
+    said += f", and the least of the curve for {listed_and(least) if least else 'none'}."
+    if all(abs(row.text - row.last) < abs(row.text - row.least) for row in rows):
+        said += (
+            " Each lies nearer to the last epoch than to the best, so the paper's CIFAR-10 numbers do not come from picking "
+            f"an epoch on test data. Had they, they would be {lower(gains)}."
+        )
+    return said
+
+
+def paper_rows() -> list[PaperRow]:
+    """The rows of `paper`; the least is taken of points that are surely one run's logged value."""
+    curves = published.unsmoothed(5).query("split == 'test'").sort_values("epoch_plotted")
+    ends = curves.groupby("activation")["raw_value"].last()
+    rows = []
+    for claim in published.claims("result", "cifar10_convnet").itertuples():
+        curve = curves[(curves["activation"] == claim.activation) & (curves["on_grid"] == 1)]
+        least = curve.loc[curve["raw_value"].idxmin()]
+        last = float(ends[claim.activation])
+        rows.append(
+            PaperRow(str(claim.activation), float(claim.value), last, float(least["raw_value"]), float(least["epoch_plotted"]))
+        )
+    return rows

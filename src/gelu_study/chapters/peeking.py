@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from gelu_study import activations, figures, ledger, pages, protocols, published, study
+from gelu_study import activations, figures, ledger, pages, protocols, study
 from gelu_study.chapters import scoring
 from gelu_study.chapters.scoring import Array, Scores, Way
 from gelu_study.study import Study
@@ -157,7 +157,7 @@ def _findings(scores: Scores, best_of: int) -> list[str]:
     else:
         others = [activations.title(name) for name, is_same in zip(scores.names, same, strict=True) if not is_same]
         gained = scores.gains(scoring.TEST_RATE)[~np.array(same), 0]
-        lines.append(f"Choosing the setting on test data changes it for {_and(others)}, which makes it {lower(gained)}.")
+        lines.append(f"Choosing the setting on test data changes it for {listed_and(others)}, which makes it {lower(gained)}.")
     lines.append(
         f"Reporting the best of {best_of} seeds makes it {lower(scores.gains(scoring.BEST_SEED)[:, 0])}; everything together "
         f"{lower(scores.gains(scoring.ALL_PEEKS)[:, 0])}."
@@ -173,8 +173,8 @@ def _findings(scores: Scores, best_of: int) -> list[str]:
         else:
             said += (
                 f" At least two activations change places between the two in {turned:.0%} of the draws of seeds. But the honest "
-                f"ranking itself is another one than with all {len(scores.seeds)} seeds in {unsettled:.0%} of them; an order by lot "
-                f"would be in {chance:.0%}."
+                f"ranking itself is another one than with all {len(scores.seeds)} seeds in {unsettled:.0%} of them; an order by "
+                f"lot would be in {chance:.0%}."
             ).replace("%", " %")
         lines.append(said)
     return lines
@@ -366,68 +366,10 @@ def title(name: str) -> str:
     return activations.title(name).replace(" ", "&nbsp;")
 
 
-# The paper
+# Elsewhere
 
 
-@dataclass(frozen=True)
-class PaperRow:
-    """An activation's CIFAR-10 test error (%), in the text and on figure 5's curve without the smoothing."""
-
-    activation: str
-    text: float
-    last: float
-    least: float
-    epoch: float  # of the least, as plotted
-
-
-def paper() -> None:
-    """Whether the paper's own CIFAR-10 numbers are those of the last epoch or of the best: a table and a sentence."""
-    rows = paper_rows()
-    shown = [
-        {
-            "activation": row.activation,
-            "in the text": f"{row.text:.2f}",
-            "last epoch": f"{row.last:.2f}",
-            "least on the curve": f"{row.least:.2f}",
-            "at epoch": f"{row.epoch:.0f}",
-        }
-        for row in rows
-    ]
-    pages.plain_table(pd.DataFrame(shown))
-    pages.text(paper_sentence(rows))
-
-
-def paper_sentence(rows: Sequence[PaperRow]) -> str:
-    """What the table says about the paper's choice of the epoch."""
-    close = [row.activation for row in rows if abs(row.text - row.last) < 0.005]
-    least = [row.activation for row in rows if abs(row.text - row.least) < 0.005]
-    gains = np.array([row.text - row.least for row in rows])
-    said = f"The text's number is the last epoch's for {_and(close)}" if close else "None of the text's numbers is the last epoch's"
-    said += f", and the least of the curve for {_and(least) if least else 'none'}."
-    if all(abs(row.text - row.last) < abs(row.text - row.least) for row in rows):
-        said += (
-            " Each lies nearer to the last epoch than to the best, so the paper's CIFAR-10 numbers do not come from picking "
-            f"an epoch on test data. Had they, they would be {lower(gains)}."
-        )
-    return said
-
-
-def paper_rows() -> list[PaperRow]:
-    """The rows of `paper`; the least is taken of points that are surely one run's logged value."""
-    curves = published.unsmoothed(5).query("split == 'test'").sort_values("epoch_plotted")
-    ends = curves.groupby("activation")["raw_value"].last()
-    rows = []
-    for claim in published.claims("result", "cifar10_convnet").itertuples():
-        curve = curves[(curves["activation"] == claim.activation) & (curves["on_grid"] == 1)]
-        least = curve.loc[curve["raw_value"].idxmin()]
-        last = float(ends[claim.activation])
-        rows.append(
-            PaperRow(str(claim.activation), float(claim.value), last, float(least["raw_value"]), float(least["epoch_plotted"]))
-        )
-    return rows
-
-
-def _and(words: Sequence[str]) -> str:
+def listed_and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

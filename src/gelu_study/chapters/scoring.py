@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -120,7 +121,7 @@ class Scores:
 
     def ranking(self, way: Way) -> list[list[str]]:
         """Activations from least to greatest error, those with equal errors together."""
-        errors = self.errors[way][:, 0]
+        errors = np.round(self.errors[way][:, 0], 9)  # errors are whole counts: equal ones must compare as equal
         return [[name for name, e in zip(self.names, errors, strict=True) if e == value] for value in np.unique(errors)]
 
     def reversed(self, way: Way, reference: Way = HONEST) -> Array:
@@ -207,6 +208,7 @@ def expected_least(values: ArrayLike, of: int) -> Array:
     return result
 
 
+@cache
 def least_of_normals(count: int) -> float:
     """The expectation of the least of `count` independent standard normal variables, below 0, by quadrature."""
     if count < 1:
@@ -283,8 +285,7 @@ def _medians(values: Array) -> Array:
     x = np.sort(values, axis=-1)
     count = (~np.isnan(x)).sum(axis=-1, keepdims=True)
     middle = np.take_along_axis(x, np.concatenate([(count - 1) // 2, count // 2], axis=-1).clip(0), axis=-1)
-    middle_of_two: Array = np.asarray(middle.mean(axis=-1))
-    return middle_of_two.round(9)  # errors are whole counts: equal ones must compare as equal
+    return np.asarray(middle.mean(axis=-1))
 
 
 def _less(a: Array, b: Array) -> Array:
@@ -295,5 +296,5 @@ def _less(a: Array, b: Array) -> Array:
 
 def _disagree(a: Array, b: Array) -> Array:
     """For each column 1 if the sign of any difference between two rows is opposite in a and b."""
-    signs = [np.sign(_less(x[:, None], x[None, :])) for x in (a, b)]
-    return (signs[0] * signs[1] < 0).any(axis=(0, 1)).astype(np.float64)
+    signs = [np.sign(np.round(_less(x[:, None], x[None, :]), 9)) for x in (a, b)]
+    return np.asarray((signs[0] * signs[1] < 0).any(axis=(0, 1)), dtype=np.float64)
