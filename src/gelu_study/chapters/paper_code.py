@@ -16,6 +16,7 @@ from gelu_study.study import Study
 from gelu_study.training import ADAM_BETAS, ADAM_EPSILON, CLEAN_EVERY
 
 PEEKING = '<a href="what-peeking-buys.html">what peeking buys</a>'
+CERTAINTY = '<a href="how-sure.html">how much a few seeds say</a>'
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def departures_list(found: Study) -> tuple[Departure, ...]:
             "Seeds and raw results",
             "medians of three or five runs",
             "seeds never set, raw results never published",
-            "every seed set, every record published",
+            f"every seed set, every record published; {CERTAINTY}",
             "<code>seed</code>",
             _by_seeds,
         ),
