@@ -1,12 +1,12 @@
 """How sure can one be? The chapter's face: what its notebook calls.
 
-`seeds` and `examples` calculate, `shown_seeds` and `shown_examples` show, `answer` has the first and the last words.
+`seeds` and `examples` calculate, `shown_seeds` and `shown_examples` show, `summing_up` has the first and the last words.
 """
 
-from gelu_study.chapters.certainty.answer import answer, take_home
 from gelu_study.chapters.certainty.seeds import studies
 from gelu_study.chapters.certainty.shown_examples import NOISE, published_differences, seeds_and_images, two_sources
 from gelu_study.chapters.certainty.shown_seeds import needs, power, rankings, spread_tables
+from gelu_study.chapters.certainty.summing_up import answer, take_home
 
 __all__ = [
     "NOISE",

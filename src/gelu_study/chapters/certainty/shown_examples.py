@@ -269,9 +269,9 @@ def both_lines(rival: str, one: Mistaken) -> list[str]:
             else "these runs show no part of it that more seeds would leave"
         )
         lines.append(
-            f"GELU's test error less {title(rival)}'s: {points(100 * parts.mean)} points, mean of {parts.seeds} seeds; 95 % intervals "
-            f"{listed(said)}. For new images {floor}. Standard error for new networks and images: {100 * parts.anew:.3f} points; with "
-            f"both resampled at once: {100 * one.bootstrap:.3f}."
+            f"GELU's test error less {title(rival)}'s: {points(100 * parts.mean)} points, mean of {parts.seeds} seeds; 95 % "
+            f"intervals {listed(said)}. For new images {floor}. Standard error for new networks and images: "
+            f"{100 * parts.anew:.3f} points; with both resampled at once: {100 * one.bootstrap:.3f}."
         )
     return lines
 

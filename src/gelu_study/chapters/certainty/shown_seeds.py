@@ -256,9 +256,11 @@ def rankings(found: Study, sizes: Sequence[int]) -> None:
     """Who would have come first in draws of a few of our seeds: a figure and its numbers."""
     frames = {metric: by_seed.losses(found, metric) for metric in MEASURES}
     total = min(len(frame) for frame in frames.values())
-    possible = [size for size in dict.fromkeys(sizes) if 1 <= size <= total]
+    possible = [size for size in dict.fromkeys(sizes) if 1 <= size < total]
     if not possible or total < statistics.LEAST_SEEDS:
-        pages.text(lacking(found) if total < statistics.LEAST_SEEDS else f"There are only {total} seeds to draw from.")
+        pages.text(
+            lacking(found) if total < statistics.LEAST_SEEDS else f"There are only {total} seeds to draw from; fewer can be drawn."
+        )
         return
     results = {metric: [by_seed.crowned(frame, size) for size in possible] for metric, frame in frames.items()}
     rows = chosen_rows(found)

@@ -64,25 +64,33 @@ def answer_lines(found: Study, shares: pd.DataFrame) -> list[str]:
     """The answer's list: what the rule, a few draws and the test set say."""
     at = [n for n in (PAPER_SEEDS, len(protocols.POWERED_SEEDS)) if n in shares.index]
     claim = listed([f"{percent(float(shares.loc[n, 'claim']))} with {n} seeds" for n in at])
+    lines = (
+        [f"- **The verdict.** A new study like ours would decide the claim as a whole with a probability of {claim}."] if at else []
+    )
     frames = {metric: by_seed.losses(found, metric) for metric in MEASURES}
     total = len(frames[CLAIM.metric])
-    results = {metric: by_seed.crowned(frame, min(PAPER_SEEDS, total)) for metric, frame in frames.items()}
-    loss, error = results["train_loss"], results["best_test_error"]
-    where = listed([f"{percent(float(loss.first.loc[keep, CLAIM.subject]))} {pages.condition(keep)}" for keep in loss.first.index])
+    if total > statistics.LEAST_SEEDS:
+        size = PAPER_SEEDS if total > PAPER_SEEDS else statistics.LEAST_SEEDS
+        loss, error = (by_seed.crowned(frames[metric], size) for metric in ("train_loss", "best_test_error"))
+        where = listed(
+            [f"{percent(float(row[CLAIM.subject]))} {pages.condition(float(keep))}" for keep, row in loss.first.iterrows()]
+        )
+        lines.append(
+            f"- **The ranking.** Of {draws_said(loss, total)}, GELU has the lowest median training loss in {where}; in both, "
+            f"which is what the paper claims, in {percent(loss.claim)}. It has the lowest median test error in both in "
+            f"{percent(error.claim)}."
+        )
     rows = chosen_rows(found)
     keep = CLAIM.keep_probabilities[0]
     errors = rows[(rows["activation"] == CLAIM.subject) & (rows["keep_probability"] == keep)]["best_test_error"].dropna()
     examples = images_in(found)
     by_set = 100 * by_example.standard_error(float(errors.median()) / 100, examples)
-    return [
-        f"- **The verdict.** A new study like ours would decide the claim as a whole with a probability of {claim}.",
-        f"- **The ranking.** Of {draws_said(loss, total)}, GELU has the lowest median training loss in {where}; in both, which "
-        f"is what the paper claims, in {percent(loss.claim)}. It has the lowest median test error in both in "
-        f"{percent(error.claim)}.",
+    lines.append(
         f"- **The test set.** GELU's test error {pages.condition(keep)} is {errors.median():.2f} % (median). That a test set "
         f"has no more than {examples:,} images gives it a standard error of {by_set:.2f} points, however many networks are "
-        f"trained. Between seeds its standard deviation is {errors.std(ddof=1):.2f} points.",
-    ]
+        f"trained. Between seeds its standard deviation is {errors.std(ddof=1):.2f} points."
+    )
+    return lines
 
 
 def published_sentence(differences: pd.DataFrame) -> str:
