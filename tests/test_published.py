@@ -118,7 +118,10 @@ def test_the_last_points_are_those_of_the_figures() -> None:
     for figure, panel in published.AUTOENCODER.values():
         curve = published.curves(figure, panel).query("split == 'test' and activation == 'GELU'")
         assert published.last_point(figure, panel, "test", "gelu_tanh") == curve.set_index("epoch")["value"][250.0]
+    curve = published.curves(3, "left").query("split == 'test' and activation == 'ELU' and epoch <= 50")
+    assert published.last_point(3, "left", "test", "elu", until=50) == curve.set_index("epoch")["value"][curve["epoch"].max()]
     assert np.isnan(published.last_point(3, "left", "test", "silu"))
+    assert np.isnan(published.last_point(3, "left", "test", "elu", until=0))
 
 
 def test_stated_numbers_are_as_the_text_writes_them() -> None:

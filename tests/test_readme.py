@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from gelu_study import paths, readme, study
+from gelu_study import claims, paths, readme, study
 from gelu_study.errors import StudyError
 
 
@@ -17,6 +17,7 @@ def test_the_answer_is_that_of_the_records():
     assert block is not None
     found = study.run("mnist-classifier", "powered", train=False)
     assert readme.answer(found) in block[1], "the records have changed: run `make readme`"
+    assert readme.tally(claims.verdicts()) in block[1], "the records have changed: run `make readme`"
     assert (readme.FIGURE.as_posix() in block[1]) == bool(found.chosen)
 
 

@@ -107,14 +107,15 @@ def as_text(rows: Sequence[Row]) -> str:
     """The table of verdicts for a terminal."""
 
     def shown(value: float) -> str:
-        return "-" if math.isnan(value) else f"{value:.3g}"
+        return "-" if math.isnan(value) else f"{value:#.3g}"
 
     width = max(len(row.name) for row in rows)
     lines = [f"{'claim':<{width}}  {'paper':>6}  {'measured':>8}  {'[95 %]':<14}  {'n':>3}  verdict"]
     for row in rows:
         part = row.part
         around = "" if math.isnan(part.low) else f"[{shown(part.low)}, {shown(part.high)}]"
-        numbers = f"{shown(part.published):>6}  {shown(part.measured):>8}  {around:<14}  {'' if part.n is None else part.n:>3}"
+        paper = f"{part.published:g}" if part.n is None else shown(part.published)  # what the text states has its own digits
+        numbers = f"{paper:>6}  {shown(part.measured):>8}  {around:<14}  {'' if part.n is None else part.n:>3}"
         lacking = f" ({row.judgement.lacking})" if row.judgement.lacking else ""
         lines.append(f"{row.name:<{width}}  {numbers}  {row.verdict}{lacking}")
     return "\n".join(lines)

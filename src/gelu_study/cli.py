@@ -124,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     records.add_argument("--experiment", metavar="NAME", help="only the runs of this experiment")
     records.add_argument("--format", choices=("csv", "json"), default="csv", help="how to print it")
 
+    verdicts = command("verdicts", "The paper's claims with their verdicts, a row a claim, from the records of a ledger.", "ledger")
+    verdicts.add_argument("--format", choices=("text", "csv", "json"), default="text", help="how to print it")
+
     verify = command(
         "verify",
         "Train a random sample of the ledger again and compare; exit status 1 when a run differs.",
@@ -307,6 +310,17 @@ def _records(options: argparse.Namespace) -> int:
     return 0
 
 
+def _verdicts(options: argparse.Namespace) -> int:
+    from gelu_study import claims
+
+    rows = claims.verdicts(options.ledger)
+    if options.format == "csv":
+        claims.frame(rows).to_csv(sys.stdout, index=False)
+    else:
+        print(json.dumps(claims.as_json(rows), indent=1, allow_nan=False) if options.format == "json" else claims.as_text(rows))
+    return 0
+
+
 def _verify(options: argparse.Namespace) -> int:
     from gelu_study import verification
 
@@ -412,6 +426,7 @@ _COMMANDS = {
     "run": _run,
     "status": _status,
     "records": _records,
+    "verdicts": _verdicts,
     "verify": _verify,
     "bench": _bench,
     "measure": _measure,

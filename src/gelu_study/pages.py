@@ -135,6 +135,8 @@ def against(value: float, rival: str) -> str:
 def span(low: float, high: float) -> str:
     """An interval of ratios in words: "31 % to 5 % lower", "31 % lower to 4 % higher"."""
     first, last = ratio(low), ratio(high)
+    if first == last:
+        return first
     word = first.rpartition(" ")[2]
     return f"{first.removesuffix(f' {word}')} to {last}" if last.endswith(f" {word}") else f"{first} to {last}"
 
@@ -159,13 +161,6 @@ def progress(found: Study) -> None:
         more = " More seeds follow once validation has chosen the learning rates." if found.choice_pending else ""
         state = f"{done} of {planned} runs have a record; this page shows what there is."
         text(f"> **Not complete.** {state}{more} {_how_to_run(found)}")
-
-
-def coverage(found: Study) -> None:
-    """Say which of the paper's experiments the answer is about."""
-    total = 1 + len(OTHER_CLAIMS)
-    if found.records:
-        text(f"Of the paper's {total} experiments this book has run one so far, the {published.CLASSIFIER.name}. There:")
 
 
 def answer(found: Study) -> None:
@@ -439,46 +434,6 @@ def revisions(runs: pd.DataFrame, repository: str = "") -> str:
 def machine_hours(runs: pd.DataFrame) -> float:
     """Hours of machine time: a stack's networks train together, so each run counts for its share of the stack's time."""
     return float((runs["seconds"].astype(float) / runs["stack"].astype(float)).sum() / 3600)
-
-
-OTHER_CLAIMS = (
-    ("MNIST noise robustness", "figure 3 of later versions", "accuracy under input noise matches or exceeds ELU and ReLU"),
-    ("MNIST autoencoder", "section 3.2, figure 3", "ties or beats ELU and ReLU over a range of learning rates"),
-    ("Twitter part-of-speech tagging", "section 3.3", "lowest median test error: 12.57 %, ReLU 12.67 %, ELU 12.91 %"),
-    ("TIMIT frame classification", "section 3.4, figure 4", "lowest median test error: 29.3 %, ReLU 29.5 %, ELU 29.6 %"),
-    ("CIFAR-10, shallow network", "section 3.5, figure 5", "lowest median test error: 7.89 %, ReLU 8.16 %, ELU 8.41 %"),
-    ("CIFAR-100, wide residual network", "section 3.5, figure 6", "lowest median error: 20.74 %, ReLU 21.77 %, ELU 22.98 %"),
-)
-"""The paper's experiments that this book does not have yet: name, place in the paper, what is claimed for GELU."""
-
-
-def claims_table(found: Study) -> None:
-    """The paper's claims with their verdicts, those without runs too."""
-    claim = published.CLASSIFIER
-    verdicts = statistics.verdicts(found.table, choice=found.chosen)
-    seeds = verdicts["n"].iloc[:-1]
-    least, most = int(seeds.min()), int(seeds.max())
-    rows = [
-        {
-            "experiment": f'<a href="mnist-classifier.html">{claim.name}</a>',
-            "verdict": badge(str(verdicts["verdict"].iloc[-1])),
-            "the paper's claim for GELU": "lowest median training loss, with and without dropout",
-            "where": claim.where,
-            "seeds": str(most) if least == most else f"{least} to {most}",
-        }
-    ]
-    rows += [
-        {
-            "experiment": name,
-            "verdict": badge(statistics.NOT_RUN),
-            "the paper's claim for GELU": statement,
-            "where": where,
-            "seeds": "–",
-        }
-        for name, where, statement in OTHER_CLAIMS
-    ]
-    keys = statistics.at_choice(found.table, found.chosen)["key"]
-    table(pd.DataFrame(rows), "verdicts", "The paper's experiments, and what the runs recorded so far say about each.", keys)
 
 
 def record_summary(runs: pd.DataFrame, repository: str = "") -> None:

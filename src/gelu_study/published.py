@@ -125,11 +125,11 @@ def final_value(activation: str, keep_probability: float, split: str = "train") 
     return last_point(2, panel, split, activation)
 
 
-def last_point(figure: int, panel: str, split: str, activation: str) -> float:
-    """The last point of a curve as plotted, smoothed where the figure's are; NaN for an activation that it does not have."""
+def last_point(figure: int, panel: str, split: str, activation: str, until: float = float("inf")) -> float:
+    """The last point of a curve up to an epoch, as plotted, smoothed where the figure's are; NaN where there is none."""
     curve = curves(figure, panel)
-    curve = curve[(curve["split"] == split) & (curve["activation"] == NAMES.get(activation))].sort_values("epoch")
-    return float(curve["value"].iloc[-1]) if len(curve) else float("nan")
+    curve = curve[(curve["split"] == split) & (curve["activation"] == NAMES.get(activation)) & (curve["epoch"] <= until)]
+    return float(curve.sort_values("epoch")["value"].iloc[-1]) if len(curve) else float("nan")
 
 
 def stated(experiment: str, metric: str) -> dict[str, str]:

@@ -1,13 +1,14 @@
-"""Keeps the answer in README.md, three lines and a figure, equal to what the records say."""
+"""Keeps the answer in README.md, a few lines and a figure, equal to what the records say."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
 
-from gelu_study import figures, pages, paths, published, statistics, study
+from gelu_study import claims, figures, pages, paths, published, statistics, study
 from gelu_study.errors import StudyError
 
 BEGIN, END = "<!-- answer: written by `make readme` -->", "<!-- end of the answer -->"
@@ -26,6 +27,11 @@ def answer(found: study.Study) -> str:
     return claim + "\n".join(lines).rstrip()
 
 
+def tally(rows: Sequence[claims.Row]) -> str:
+    """How many of the paper's claims have which verdict."""
+    return f"Of the paper's {len(rows)} claims: {claims.tally(rows)}. The book's first page has the table; `gelu-study verdicts` prints it."
+
+
 def update(root: Path = paths.ROOT) -> Path:
     """Write answer and figure from the project's ledger and return README's path. Raises `StudyError` when its markers are gone."""
     found = study.run("mnist-classifier", "powered", train=False)
@@ -41,5 +47,6 @@ def update(root: Path = paths.ROOT) -> Path:
             drawn.savefig(root / FIGURE, format="svg", bbox_inches="tight", metadata={"Date": None})
         alt = "Ratio of GELU's final training loss to each rival's, with 95 % intervals and the margin of 5 %"
         block += ["", f"![{alt}]({FIGURE.as_posix()})"]
+    block += ["", tally(claims.verdicts())]
     path.write_text(pattern.sub(lambda _: "\n".join([*block, "", END]), text), encoding="utf-8")
     return path
