@@ -195,11 +195,13 @@ def soi_against(rival: str, ratio: float, *, ties: bool) -> Judge:
 
 def tuned(found: study.Study, activation: str) -> tuple[float, float] | None:
     """The keep probability and learning rate with the lowest median validation loss of an activation; None while the grid is not
-    done. Of equal medians the greatest keep probability is taken."""
+    done, or without the activation. Of equal medians the greatest keep probability is taken."""
     if not found.chosen:
         return None
     choices = statistics.choose_learning_rates(found.table)
     rows = choices[choices["activation"] == activation].sort_values("keep_probability", ascending=False, kind="stable")
+    if rows.empty:
+        return None
     best = rows.loc[rows["median_validation_loss"].idxmin()]
     return float(best["keep_probability"]), float(best["learning_rate"])
 

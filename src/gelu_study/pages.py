@@ -15,7 +15,7 @@ import pandas as pd
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
-from gelu_study import activations, datasets, figures, published, statistics
+from gelu_study import activations, datasets, figures, protocols, published, statistics
 from gelu_study.study import Study
 
 SOURCE = "gelu_study_source"
@@ -24,7 +24,7 @@ SOURCE = "gelu_study_source"
 BADGES = {
     statistics.REPRODUCED: "The paper's claim holds here.",
     statistics.EQUIVALENT: "The difference is shown to be smaller than 5 %.",
-    statistics.CONTRADICTED: "The other activation is the better one.",
+    statistics.CONTRADICTED: "The runs contradict the paper's claim.",
     statistics.UNRESOLVED: "The runs do not decide.",
     statistics.NOT_RUN: "There are no runs yet.",
 }
@@ -527,4 +527,7 @@ def _listed(values: pd.Series) -> str:
 
 
 def _how_to_run(found: Study) -> str:
-    return f"`make reproduce EXPERIMENT={found.experiment} SCALE={found.scale}` trains what is missing."
+    first = found.planned[0]
+    own = protocols.grid(found.experiment, found.scale, first.dataset).epochs
+    epochs = "" if first.epochs == own else f" EPOCHS={first.epochs}"
+    return f"`make reproduce EXPERIMENT={found.experiment} SCALE={found.scale}{epochs}` trains what is missing."
