@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from gelu_study import activations, figures, judging, pages, published, statistics
+from gelu_study import activations, figures, judging, pages, published, statistics, study
 from gelu_study.chapters import experiment
 from gelu_study.judging import Judgement
 from gelu_study.runs import RunRecord
@@ -21,11 +21,22 @@ from gelu_study.study import Study
 
 Array = NDArray[np.float64]
 
+EXPERIMENT = "mnist-autoencoder"
 PAPER_EPOCHS = 250
 PAPER_LOGS = 6
 """Test losses that the figures have of each epoch; ours have one."""
 DIVERGENT = 1e-2
 DIVERGED, STUCK, TRAINED = "diverged", "stuck", "trained"
+
+
+def runs(scale: str, epochs: int, **options: Any) -> Study:
+    """What `study.run` gives. With `epochs` 0 runs have the scale's own number of epochs, or, as the verdicts have it, fewer at the
+    paper's scale while more runs of that length have records."""
+    wanted = epochs or None
+    if not epochs and scale in ("paper", "powered"):
+        done = {e: study.run(EXPERIMENT, scale, epochs=e, **{**options, "train": False}) for e in (None, judging.REDUCED_EPOCHS)}
+        wanted = max(done, key=lambda e: len(done[e].records))
+    return study.run(EXPERIMENT, scale, epochs=wanted, **options)
 
 
 def rates(found: Study) -> list[float]:
