@@ -198,9 +198,10 @@ def answer(found: Study, base: Study) -> None:
 
 
 def effects_shown(found: Study, base: Study) -> None:
-    """What each switch does to training loss and test error, as figure and table; nothing while there are no runs."""
+    """What each switch does to training loss and test error, as figure and table; a sentence while there are no runs."""
     groups = turned(found, base)
     if not groups:
+        pages.text("These runs are not there yet, so there is nothing to compare.")
         return
     frame = effects(groups)
     keys = [key for group in groups for key in group.keys]
@@ -301,6 +302,10 @@ def claims_shown(found: Study, base: Study) -> None:
     frame = claims_under(groups, records)
     if frame.empty:
         return
+    pages.text(
+        "A switch may change every activation's loss alike, and then it changes no comparison. So here is the paper's claim with "
+        "each switch turned."
+    )
     rows = [
         {
             "GELU against": f"{_title(row['rival'])}, {_briefly(row['keep_probability'])}",

@@ -150,7 +150,7 @@ def sentences(chapter: Scored, epochs: int) -> None:
     found = plateaus(chapter, epochs)
     if found.empty:
         return
-    pages.text("\n".join(f"- {line}" for line in lines_of(chapter, found, epochs)))
+    pages.text("\n".join(f"- {line}" for line in lines_of(chapter, found, epochs)).replace(" %", "\u00a0%"))
 
 
 def lines_of(chapter: Scored, found: pd.DataFrame, epochs: int) -> list[str]:
@@ -184,8 +184,7 @@ def lines_of(chapter: Scored, found: pd.DataFrame, epochs: int) -> list[str]:
         lines.append(
             f"{setting(keep)}, {subject}'s {honest:.2f} % on {examples:,} images has a standard error of "
             f"{scoring.binomial_error(honest, examples):.2f} points: so far may it lie from the error on all images of this "
-            "kind. Every epoch is tested on the same images, so much of that is common to all epochs, and choosing among them does "
-            "not feed on it."
+            "kind."
         )
         runs = chapter.runs[chapter.runs["key"].isin(scores.keys) & (chapter.runs["activation"] == scores.names[0])]
         spread = float(runs["test_at_validation_loss"].std())
@@ -195,6 +194,10 @@ def lines_of(chapter: Scored, found: pd.DataFrame, epochs: int) -> list[str]:
                 f"the best of {chapter.best_of} would lie {factors[1]:.2f} of these, {factors[1] * spread:.2f} points, below their "
                 f"mean; it lies {float(scores.gains(scoring.BEST_SEED)[0, 0]):.2f} below their median."
             )
+    lines.append(
+        "Every epoch is tested on the same images, so much of the standard error of a test set is common to all epochs, and "
+        "choosing among them does not feed on it. It says how far from the truth any of these numbers may be, honest ones too."
+    )
     return lines
 
 

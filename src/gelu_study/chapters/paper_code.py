@@ -173,10 +173,10 @@ def departures_table(found: Study, base: Study) -> None:
     """All departures, with what was run of each."""
     rows = [
         {
-            "departure": f"<b>{item.name}</b>" + (f"<br>{item.switch}" if item.switch else ""),
+            "departure": f"<b>{item.name}</b>",
             "the text": item.text,
             "the code": item.code,
-            "this study": item.here,
+            "this study": item.here + (f"<br>{item.switch.replace('_', '_<wbr>').replace('=', '=<wbr>')}" if item.switch else ""),
             "run here": item.state(found, base),
         }
         for item in departures_list(found)

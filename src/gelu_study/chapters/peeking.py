@@ -110,7 +110,7 @@ def answer(chapter: Scored) -> None:
     if not chapter.scores:
         pages.text("No learning rate can be chosen while the grid of learning rates is incomplete, so nothing can be scored yet.")
         return
-    pages.text("\n\n".join(answer_lines(chapter)))
+    pages.text("\n\n".join(answer_lines(chapter)).replace(" %", "\u00a0%"))
 
 
 def answer_lines(chapter: Scored) -> list[str]:

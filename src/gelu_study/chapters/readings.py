@@ -75,7 +75,9 @@ def epochs_shown(found: Study, curve: str, epochs: Sequence[int], name: str) -> 
         for (label, rival), ratios in shown.items():
             if epoch in ratios:
                 middle, low, high = np.exp(statistics.median_interval(np.log(ratios[epoch])))
-                row[f"{activations.title(rival)}<br>{label}"] = pages.interval(float(middle), float(low), float(high))
+                row[f"{activations.title(rival)}<br>{label.removeprefix('with dropout, ')}"] = pages.interval(
+                    float(middle), float(low), float(high)
+                )
         if len(row) > 1:
             rows.append(row)
     if rows:
@@ -137,25 +139,29 @@ def measures_table(base: Study) -> None:
         pages.text("No learning rate is chosen yet, so there is nothing to measure in several ways.")
         return
     claim, rows = published.CLASSIFIER, []
-    signs: dict[tuple[float, str], set[float]] = {}
+    turned = []
     for keep in claim.keep_probabilities:
+        first: dict[str, float] = {}
         for name, measure in MEASURES.items():
             row = {"training loss": f"{name}<br>{pages.condition(keep)}"}
             for rival in claim.rivals:
                 compared = statistics.compare(*(_measured(base, side, keep, measure) for side in (claim.subject, rival)))
                 middle, low, high = (math.exp(value) for value in (compared.median, compared.low, compared.high))
                 row[f"GELU / {activations.title(rival)}"] = pages.interval(middle, low, high)
-                signs.setdefault((keep, rival), set()).add(float(np.sign(compared.median)))
+                if compared.median * first.setdefault(rival, compared.median) < 0:
+                    includes = "includes" if compared.low <= 0 <= compared.high else "does not include"
+                    where = f"against {activations.title(rival)} {pages.condition(keep)}, by the loss called *{name}*"
+                    turned.append(f"{where}, {pages.ratio(middle)}, with an interval that {includes} no difference")
             rows.append(row)
     caption = (
         "GELU's training loss as a multiple of its rival's, by what is called training loss: median over seeds, 95 % interval."
     )
     pages.table(pd.DataFrame(rows), "departures-measures", caption, statistics.at_choice(base.table, base.chosen)["key"])
-    mixed = [f"{activations.title(rival)} {pages.condition(keep)}" for (keep, rival), found in signs.items() if len(found) > 1]
-    if mixed:
-        pages.text(f"Which of the two is lower depends on the measure against {' and '.join(mixed)}.")
+    usual = next(iter(MEASURES))
+    if turned:
+        pages.text(f"The verdict goes by the *{usual}*. On the other side of 1 is GELU's loss {'; '.join(turned)}.")
     else:
-        pages.text("Whichever is taken, the same side is the lower one in every comparison.")
+        pages.text(f"The verdict goes by the *{usual}*. In every comparison the other two are on the same side of 1.")
 
 
 def _measured(base: Study, activation: str, keep: float, measure: Callable[[RunRecord], float]) -> pd.Series:
