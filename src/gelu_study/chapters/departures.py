@@ -330,7 +330,8 @@ def claims_shown(found: Study, base: Study) -> None:
         if usual.get((row["keep_probability"], row["rival"]), row["verdict"]) != row["verdict"]
     ]
     if changed:
-        pages.text(f"A comparison that comes out otherwise with a switch turned: {'; '.join(changed)}.")
+        said = f"A comparison that comes out otherwise with a switch turned: {'; '.join(changed)}."
+        pages.text(f"{said} On {frame['n'].min()} seeds a verdict may also turn by chance.")
     elif len(others) and len(usual):
         pages.text("No comparison that can be made both ways comes out otherwise with a switch turned.")
 
