@@ -258,10 +258,11 @@ def seeds_needed(mean: float, spread: float, *, power: float = POWER, alpha: flo
 
 
 def paired_power(n: int, effect: float, alpha: float) -> float:
-    """Power of the two-sided one-sample t test of n values whose mean is `effect` standard deviations."""
+    """Power of the two-sided one-sample t test of n values whose mean is `effect` >= 0 standard deviations."""
     critical = stats.t.isf(alpha / 2, n - 1)
     centre = effect * math.sqrt(n)
-    return float(stats.nct.sf(critical, n - 1, centre) + stats.nct.cdf(-critical, n - 1, centre))
+    wrong_side = np.nan_to_num(stats.nct.cdf(-critical, n - 1, centre))  # SciPy gives NaN far out, where it is nothing
+    return float(stats.nct.sf(critical, n - 1, centre) + wrong_side)
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:

@@ -155,16 +155,24 @@ def decided(found: Pairs, sizes: Iterable[int], resamples: int = 2000) -> pd.Dat
     """The probability that the rule decides (its verdict is not *unresolved*) against the number of seeds.
 
     Studies of n seeds are made by drawing n of ours with replacement, all comparisons with the same seeds as in a real
-    study; the generator is fixed. Index: the number of seeds. Columns: the comparisons' places, and `claim`: the verdict on
-    the claim as a whole, its weakest link, is not *unresolved*.
+    study; the generator is fixed. Drawing from s seeds understates their variance by (s - 1) / s, so their logarithms are
+    first spread about their means by the root of s / (s - 1). Index: the number of seeds. Columns: the comparisons' places,
+    and `claim`: the verdict on the claim as a whole, its weakest link, is not *unresolved*.
     """
     rows = {}
+    subject, rival = _widened(found.subject), _widened(found.rival)
     for n in sizes:
-        drawn = np.random.default_rng(n).integers(len(found.subject), size=(resamples, n))
-        links = verdicts_of(found.subject[drawn], found.rival[drawn])
+        drawn = np.random.default_rng(n).integers(len(subject), size=(resamples, n))
+        links = verdicts_of(subject[drawn], rival[drawn])
         all_links = np.column_stack([links, links.min(axis=1)])
         rows[n] = (all_links != statistics.LINKS.index(statistics.UNRESOLVED)).mean(axis=0)
     return pd.DataFrame.from_dict(rows, orient="index", columns=[*range(len(found.cells)), "claim"])
+
+
+def _widened(losses: Floats) -> Floats:
+    logs = np.log(losses)
+    factor = math.sqrt(len(logs) / (len(logs) - 1))
+    return np.asarray(np.exp(logs.mean(axis=0) + factor * (logs - logs.mean(axis=0))))
 
 
 def first_reaching(shares: pd.Series, power: float = statistics.POWER) -> float:

@@ -43,9 +43,9 @@ def two_sources(found: Study) -> None:
             {
                 "activation": activations.title(str(name)).replace(" ", "&nbsp;"),
                 "keep": f"{keep:g}",
-                "test error, %": f"{errors.median():.2f}",
-                "by the test set": f"{by_set:.2f}",
-                "by the seed": f"{errors.std(ddof=1):.2f}",
+                "error, %": f"{errors.median():.2f}",
+                "test set": f"{by_set:.2f}",
+                "seed": f"{errors.std(ddof=1):.2f}",
             }
         )
     pages.table(
@@ -74,11 +74,11 @@ def published_differences() -> None:
         {
             "claim": f"{row.name}, vs {row.rival}",
             "points": f"{row.difference:.2f}",
-            "test examples": count(float(row.examples)) if not math.isnan(row.examples) else "unknown",
-            "standard error": "–" if math.isnan(row.examples) else f"{row.least:.2f} to {row.greatest:.2f}",
-            "examples needed": f"{rounded(row.fewest)} to {rounded(row.most)}",
-            "runs": str(row.runs),
             "spread of seeds, at most": f"{row.quiet:.2f}",
+            "runs": str(row.runs),
+            "standard error": "–" if math.isnan(row.examples) else f"{row.least:.2f} to {row.greatest:.2f}",
+            "test examples": "unknown" if math.isnan(row.examples) else count(float(row.examples)),
+            "examples needed": f"{rounded(row.fewest)} to {rounded(row.most)}",
         }
         for row in differences.itertuples(index=False)
     ]
@@ -264,14 +264,15 @@ def both_lines(rival: str, one: Mistaken) -> list[str]:
             low, high = (100 * end for end in parts.interval(getattr(parts, name), over_seeds=over_seeds))
             said.append(f"{points(low)} to {points(high)} for {about} ({'without 0' if low > 0 or high < 0 else 'with 0'})")
         floor = (
-            f"a standard error of {100 * parts.floor:.3f} points stays, however many seeds are run on these {parts.examples:,}"
+            f"However many seeds are run on these {parts.examples:,}, a standard error of {100 * parts.floor:.3f} points stays "
+            "for new images"
             if parts.floor
-            else "these runs show no part of it that more seeds would leave"
+            else "These runs show no part of the uncertainty that more seeds would leave"
         )
         lines.append(
             f"GELU's test error less {title(rival)}'s: {points(100 * parts.mean)} points, mean of {parts.seeds} seeds; 95 % "
-            f"intervals {listed(said)}. For new images {floor}. Standard error for new networks and images: "
-            f"{100 * parts.anew:.3f} points; with both resampled at once: {100 * one.bootstrap:.3f}."
+            f"intervals {listed(said)}. {floor}. Standard error for new networks and images: {100 * parts.anew:.3f} points; "
+            f"with both resampled at once: {100 * one.bootstrap:.3f}."
         )
     return lines
 

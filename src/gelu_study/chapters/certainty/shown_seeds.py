@@ -70,10 +70,10 @@ def spread_rows(spreads: pd.DataFrame) -> pd.DataFrame:
             {
                 "activation": activations.title(row["activation"]).replace(" ", "&nbsp;"),
                 **({"setting": label} if any(names) else {}),
-                "seeds": str(row["n"]),
-                "median [95 %]": pages.interval(row["median"], row["low"], row["high"]),
                 "spread": percent(row["relative"]),
+                "median [95 %]": pages.interval(row["median"], row["low"], row["high"]),
                 "range": f"{pages.number(row['least'])} to {pages.number(row['greatest'])}",
+                "seeds": str(row["n"]),
             }
             for label, (_, row) in zip(names, spreads.iterrows(), strict=True)
         ]
@@ -83,15 +83,19 @@ def spread_rows(spreads: pd.DataFrame) -> pd.DataFrame:
 def _many(name: str, cell: pd.DataFrame) -> dict[str, str]:
     """The spreads of one activation's settings in a line; a setting with a diverged run has none."""
     known = cell["relative"].dropna()
-    least, most = count(cell["n"].min()), count(cell["n"].max())
     return {
         "activation": activations.title(name).replace(" ", "&nbsp;"),
         "settings": str(len(cell)),
-        "seeds": least if least == most else f"{least} to {most}",
+        "seeds": up_to(cell["n"].min(), cell["n"].max()),
         "spread, median": percent(float(known.median())),
         "least": percent(float(known.min())),
         "greatest": percent(float(known.max())),
     }
+
+
+def up_to(least: float, most: float) -> str:
+    """A range of counts, or the count."""
+    return count(least) if least == most else f"{count(least)} to {count(most)}"
 
 
 def labels(spreads: pd.DataFrame) -> list[str]:
@@ -178,7 +182,7 @@ def power_figure(both: Pairs, shares: pd.DataFrame) -> Figure:
             deviation = float(d.std(ddof=1))
             if deviation > 0 and abs(float(d.mean())) / deviation < 100:
                 low, high = (
-                    [statistics.paired_power(int(n), float(d.mean()) / deviation, alpha) for n in sizes]
+                    [statistics.paired_power(int(n), abs(float(d.mean())) / deviation, alpha) for n in sizes]
                     for alpha in (statistics.SIGNIFICANCE / len(both.cells), statistics.SIGNIFICANCE)
                 )
                 ax.fill_between(sizes, low, high, color=colour, alpha=0.18, lw=0)
@@ -217,13 +221,13 @@ def needs(found: Study) -> None:
         for cell, one in needed_rows(both):
             shown.append(
                 {
-                    "by": name,
+                    "by": name.split()[-1],
                     "GELU vs": title(cell[1]),
                     "keep": f"{cell[0]:g}",
                     "difference": pages.ratio(math.exp(one.mean)),
                     "spread": percent(one.deviation),
                     "seeds [95 %]": f'<span class="study-value">{count(one.seeds)}<span class="study-interval">'
-                    f"{count(one.fewest)} to {count(one.most)}</span></span>",
+                    f"{up_to(one.fewest, one.most)}</span></span>",
                 }
             )
             if metric == CLAIM.metric:
@@ -236,10 +240,11 @@ def needs(found: Study) -> None:
     pages.table(
         pd.DataFrame(shown),
         "how-sure-needs",
-        "<i>Difference</i>: GELU's loss or error against its rival's, mean over seeds of the difference of logarithms. "
-        "<i>Spread</i>: standard deviation of that difference. <i>Seeds</i>: for a power of 80 % in this one comparison, and "
-        "below it what the ends of the 95 % interval of difference / spread would need; ∞ where the interval holds 0. "
-        "<i>Keep</i>: the keep probability, 1 for no dropout.",
+        "<i>By</i>: final training loss, and test error at the epoch of best validation loss. <i>Difference</i>: GELU's loss "
+        "or error against its rival's, mean over seeds of the difference of logarithms. <i>Spread</i>: standard deviation of "
+        "that difference. <i>Seeds</i>: for a power of 80 % in this one comparison, and below it what the ends of the 95 % "
+        "interval of difference / spread would need; ∞ where the interval holds 0. <i>Keep</i>: the keep probability, 1 for "
+        "no dropout.",
         rows["key"],
     )
     if sentences:
@@ -276,8 +281,9 @@ def rankings(found: Study, sizes: Sequence[int]) -> None:
     pages.table(
         pd.DataFrame(ranking_rows(results)),
         "how-sure-draws-table",
-        "Shares of the draws. <i>Not first</i>: another activation has a lower median; ties count for neither. <i>Own seeds</i>: "
-        "first in both if each activation and condition is drawn by itself, as in the paper. Its claim is about training loss.",
+        "Shares of the draws, by training loss and by test error. <i>Not first</i>: another activation has a lower median; "
+        "ties count for neither. <i>Own seeds</i>: first in both if each activation and condition is drawn by itself, as in "
+        "the paper. Its claim is about training loss.",
         rows["key"],
     )
     pages.text(ranking_sentence(results[CLAIM.metric]))
@@ -287,7 +293,7 @@ def ranking_rows(results: Mapping[str, Sequence[Crowned]]) -> list[dict[str, str
     """How often GELU is not first in each condition, and first in all, for each measure and number of seeds."""
     return [
         {
-            "by": MEASURES[metric],
+            "by": MEASURES[metric].split()[-1],
             "seeds": str(result.size),
             **{
                 f"not first, {'no dropout' if keep == 1 else f'keep {keep:g}'}": percent(

@@ -51,7 +51,8 @@ def headline(both: Pairs, shares: pd.DataFrame) -> str:
     for place in rest:
         number = by_seed.first_reaching(shares[place])
         takes.append(
-            f"{versus(both.cells[place])} it takes {count(number) if number < math.inf else f'more than {shares.index[-1]}'}"
+            f"{versus(both.cells[place])} it takes "
+            f"{f'about {count(number)}' if number < math.inf else f'more than {shares.index[-1]}'}"
         )
     which = "none" if len(rest) == total else f"{total - len(rest)}" if rest else "all"
     return (

@@ -17,6 +17,7 @@ MEASURES = {"train_loss": "training loss", "best_test_error": "test error"}
 """By what the draws are ranked: the measure of the paper's claim, and what a user gets at the epoch of best validation loss."""
 PAPER_SEEDS = len(protocols.PAPER_SEEDS)
 _NAMES = {"gelu_tanh": "GELU"}
+_PERCENT = "\N{NO-BREAK SPACE}%"
 
 
 def title(name: str) -> str:
@@ -29,10 +30,10 @@ def percent(share: float) -> str:
     if math.isnan(share):
         return "–"
     if 0 < share < 0.005:
-        return "under 1 %"
+        return f"under 1{_PERCENT}"
     if 0.995 <= share < 1:
-        return "over 99 %"
-    return f"{100 * share:.0f} %"
+        return f"over 99{_PERCENT}"
+    return f"{100 * share:.0f}{_PERCENT}"
 
 
 def count(value: float) -> str:
