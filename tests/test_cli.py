@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gelu_study import cli, datasets, training
+from gelu_study import cli, datasets, statistics, training
 from gelu_study.errors import DataError
 from gelu_study.ledger import Ledger
 
@@ -51,6 +51,23 @@ def test_status(capsys, trained):
     assert re.search(r"mnist-classifier +smoke +12 +12 +0 +0", out) and re.search(r"paper +90 +0 +0 +90", out)
     rows = json.loads(run(capsys, "status", "--ledger", trained, "--format", "json")[1])
     assert {row["scale"]: row["missing"] for row in rows if row["experiment"] == "mnist-classifier"}["smoke"] == 0
+
+
+def test_verdicts_as_csv_json_and_text(capsys, trained, monkeypatch):
+    monkeypatch.setattr(statistics, "_RESAMPLES", 499)
+    status, out, err = run(capsys, "verdicts", "--ledger", trained, "--format", "csv")
+    assert status == 0 and not err and out.splitlines()[0] == "claim,published,measured,low,high,n,verdict"
+    rows = list(csv.DictReader(io.StringIO(out)))
+    classifier, sigmoid = rows[0], next(row for row in rows if row["claim"] == "Sigmoid and Gaussian")
+    assert len(rows) == 17 and all(len(row) == 7 for row in rows)
+    assert classifier["verdict"] == "not run" and classifier["n"] == "0"  # the smoke runs say nothing about the paper
+    assert [classifier[name] for name in ("measured", "low", "high")] == [""] * 3 and float(classifier["published"]) < 1
+    assert sigmoid["n"] == "" and float(sigmoid["measured"]) == pytest.approx(0.1174, abs=1e-4)
+    found = json.loads(run(capsys, "verdicts", "--ledger", trained, "--format", "json")[1])
+    assert [row["claim"] for row in found] == [row["claim"] for row in rows]
+    assert found[0]["measured"] is None and len(found[0]["comparisons"]) == 4
+    text = run(capsys, "verdicts", "--ledger", trained)[1]
+    assert len(text.splitlines()) == 18 and re.search(r"CIFAR-10, shallow network +0.967 +- +0  not run", text)
 
 
 def test_run_says_what_there_is(capsys, trained):
@@ -112,7 +129,7 @@ def test_malformed_options_exit_with_usage(capsys, arguments):
 
 
 @pytest.mark.parametrize(
-    "command", ["", "data", "run", "status", "records", "verify", "bench", "measure", "notebook", "book", "readme", "quick"]
+    "command", ["", "data", "run", "status", "records", "verdicts", "verify", "bench", "measure", "notebook", "book", "readme", "quick"]
 )
 def test_help_names_units_and_defaults(capsys, command):
     with pytest.raises(SystemExit) as stop:

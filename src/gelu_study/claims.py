@@ -15,6 +15,7 @@ import pandas as pd
 
 from gelu_study import judging, paths, published, statistics
 from gelu_study.judging import Judge, Judgement, Part
+from gelu_study.ledger import Snapshot
 
 COLUMNS = ("claim", "published", "measured", "low", "high", "n", "verdict")
 
@@ -60,7 +61,7 @@ def verdicts(ledger: str | os.PathLike[str] | None = None, scale: str = "powered
 
     Only runs that are planned at `scale` are looked at.
     """
-    evidence = judging.Evidence(ledger or paths.LEDGER, scale)
+    evidence = judging.Evidence(Snapshot(ledger or paths.LEDGER), scale)
     rows = [Row(claim, judge(evidence)) for claim, judge in known()]
     tasks = [(row.claim.name, row.judgement) for row in rows if row.claim.task]
     return [*rows, Row(_ALL, judging.all_of(tasks))]

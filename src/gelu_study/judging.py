@@ -7,7 +7,6 @@ A judge takes the `Evidence` and gives a `Judgement`; `claims` says which claim 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,7 +16,7 @@ import pandas as pd
 from scipy import optimize, special, stats
 
 from gelu_study import activations, published, statistics, study
-from gelu_study.ledger import Snapshot
+from gelu_study.ledger import Ledger
 from gelu_study.runs import RunConfig, RunRecord
 
 REDUCED_EPOCHS = 50
@@ -63,13 +62,11 @@ class Judgement:
 
 
 class Evidence:
-    """The records of a ledger, read once, as `study.run` finds them at a scale."""
+    """The records of a ledger, as `study.run` finds them at a scale; each plan is looked up once."""
 
-    def __init__(self, ledger: str | os.PathLike[str], scale: str) -> None:
-        records = Snapshot(ledger)
-
+    def __init__(self, ledger: Ledger, scale: str) -> None:
         def found(experiment: str, activations: tuple[str, ...] = (), epochs: int | None = None) -> study.Study:
-            return study.run(experiment, scale, activations=activations, epochs=epochs, train=False, ledger=records)
+            return study.run(experiment, scale, activations=activations, epochs=epochs, train=False, ledger=ledger)
 
         self.study = cache(found)
 

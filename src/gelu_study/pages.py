@@ -26,7 +26,7 @@ BADGES = {
     statistics.EQUIVALENT: "The difference is shown to be smaller than 5 %.",
     statistics.CONTRADICTED: "The runs contradict the paper's claim.",
     statistics.UNRESOLVED: "The runs do not decide.",
-    statistics.NOT_RUN: "There are no runs yet.",
+    statistics.NOT_RUN: "There are no runs to compare yet.",
 }
 
 

@@ -14,7 +14,7 @@ from gelu_study.claims import Row
 CAPTION = (
     "The paper's claims, and what the runs recorded so far say about each. <i>Measured</i>: of the comparison that is the weakest for "
     "the claim, named below the number, with its 95 % interval; <i>paper</i>: the same from the text, or read off the figures as "
-    "plotted. Ratios below 1 speak for the claim. <i>n</i>: pairs of runs."
+    "plotted. Ratios below 1 speak for the claim. <i>n</i>: pairs of runs, or runs."
 )
 
 
