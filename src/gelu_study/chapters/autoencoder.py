@@ -98,23 +98,21 @@ def setting(found: Study) -> None:
         f"compared with the paper's curves at the same epoch, and the verdicts below are about {epochs} epochs."
     ]
     if epochs < PAPER_EPOCHS:
-        lines.append(f"> {paper_goes_on(epochs)}")
+        lines.append(f"> {paper_goes_on(epochs)}".rstrip(" >"))
     pages.text("\n".join(lines))
 
 
 def paper_goes_on(epochs: int) -> str:
-    """Whether the order of the paper's own test curves is the same at an epoch as at their end."""
-    same: list[str] = []
-    turned: list[str] = []
+    """Whether the order of the paper's own test curves is the same at an epoch as at their end, where all are within the axes."""
+    same, other = f"that of epoch {PAPER_EPOCHS}", f"another one than at epoch {PAPER_EPOCHS}"
+    said: dict[str, list[str]] = {same: [], other: []}
     for rate in published.AUTOENCODER:
-        orders = [sorted(published.NAMES, key=lambda name: paper_error(name, rate, at)) for at in (epochs, PAPER_EPOCHS)]
-        (same if orders[0] == orders[1] else turned).append(pages.rate(rate))
-    said = []
-    if same:
-        said.append(f"is already that of epoch {PAPER_EPOCHS} at learning rate {experiment.joined(same)}")
-    if turned:
-        said.append(f"is still another one at {experiment.joined(turned)}")
-    return f"In the paper's own test curves the order of the three at epoch {epochs} {' and '.join(said)}."
+        early, late = ({name: paper_error(name, rate, at) for name in published.NAMES} for at in (epochs, PAPER_EPOCHS))
+        if not any(math.isnan(error) for error in early.values()):
+            kept = sorted(early, key=early.__getitem__) == sorted(late, key=late.__getitem__)
+            said[same if kept else other].append(pages.rate(rate))
+    parts = [f"{words} at a learning rate of {experiment.joined(at)}" for words, at in said.items() if at]
+    return f"In the paper's own test curves the order at epoch {epochs} is {' and '.join(parts)}." if parts else ""
 
 
 def answer(found: Study) -> None:
@@ -249,10 +247,11 @@ def curves_figures(found: Study) -> None:
     """Show `curves` of every learning rate, the paper's first."""
     if not experiment.drawable(found):
         return
+    left_out = []
     for rate in sorted(rates(found), key=lambda rate: (rate not in published.AUTOENCODER, -rate)):
         shown = found.table[found.table["learning_rate"] == rate]
         if (shown["status"] != "finished").all():
-            pages.text(f"At a learning rate of {pages.rate(rate)}: " + ("every run diverged." if len(shown) else "no run yet."))
+            left_out.append(f"{pages.rate(rate)} ({'every run diverged' if len(shown) else 'no run yet'})")
             continue
         of = (
             f" over figure {published.AUTOENCODER[rate][0]} ({published.AUTOENCODER[rate][1]}, dotted)"
@@ -266,6 +265,8 @@ def curves_figures(found: Study) -> None:
         name = f"mnist-autoencoder-curves-{pages.rate(rate).replace('.', '-')}"
         alt = f"Training and test reconstruction error over the epochs at a learning rate of {pages.rate(rate)}"
         pages.figure(curves(found, rate), name, alt, caption, shown["key"])
+    if left_out:
+        pages.text(f"There are no curves at a learning rate of {experiment.joined(left_out)}.")
 
 
 def errors_table(found: Study) -> None:
@@ -338,7 +339,7 @@ def fate_lines(found: Study) -> list[str]:
     lines = []
     for name in names_of(found, DIVERGENT):
         runs = runs_of(found, name, DIVERGENT)
-        lines.append(f"- **{activations.title(name)}:** {experiment.joined(_told(runs))}.")
+        lines.append(f"- **{activations.title(name)}:** {', and '.join(_told(runs))}.")
     if not lines:
         return [f"No run at a learning rate of {pages.rate(DIVERGENT)} has a record yet."]
     return lines
@@ -355,7 +356,8 @@ def _told(runs: Sequence[RunRecord]) -> list[str]:
         if kind == DIVERGED:
             when = sorted(run.diverged["epoch"] for run in these if run.diverged)
             high = len(these) - len(when)
-            parts = [f"in epoch {experiment.joined([str(epoch) for epoch in dict.fromkeys(when)])}"] if when else []
+            epochs = [str(epoch) for epoch in dict.fromkeys(when)]
+            parts = [f"in epoch{'s' * (len(epochs) > 1)} {experiment.joined(epochs)}"] if when else []
             parts += [f"{high} by ending above twice the mean image's error"] if high else []
             said.append(f"{count} diverged, {' and '.join(parts)}")
             continue
