@@ -156,7 +156,7 @@ LOW_CONTRAST = """() => {
         return [255, 255, 255, 1];
     };
     const texts = [...document.querySelectorAll('main h1, main h2, main p, main li, main td, main th, main a:not(.headerlink), main figcaption, '
-        + 'main code, main .verdict, main .study-interval')];
+        + 'main code, main .verdict, main .study-interval, main .study-note')];
     return [...new Set(texts.filter(node => node.offsetWidth && [...node.childNodes].some(c => c.nodeType === 3 && c.data.trim()))
         .map(node => {
             const [ground, ink, part] = [behind(node), parse(getComputedStyle(node).color), opacity(node)];

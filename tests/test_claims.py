@@ -373,7 +373,9 @@ def test_the_soi_map_is_compared_with_the_dropout_that_validation_chose(relu, li
     there = (protocols.plan("mnist-soi", "paper"), soi(validation, test))
     against, control = judge(SOI, there), judge(LINEAR, there)
     assert (against.verdict, control.verdict) == expected
-    assert against.part.of == "test error, SOI map / ReLU, keep 0.75"
+    assert [found.part.of for found in (against, control)] == [
+        f"test error, SOI map / {rival}" for rival in ("ReLU, keep 0.75", "linear, keep 0.5")
+    ]
     assert (against.part.measured, control.part.measured) == pytest.approx((2.0 / relu, 2.0 / linear))
     assert (against.part.published, against.part.n) == (pytest.approx(2 / 2.1), 5)
     used = [config for config in there[0] if config.key in against.judgement.keys]

@@ -330,8 +330,8 @@ def _lacking(records: Sequence[RunRecord], planned: Sequence[RunConfig]) -> str:
 
 
 def _name(activation: str) -> str:
-    """The paper's name of an activation: without the form, which is the tanh form throughout."""
-    return published.NAMES.get(activation, activations.title(activation))
+    """A short name of an activation: the paper's, without the form, which is the tanh form throughout."""
+    return {**published.NAMES, "identity": "linear"}.get(activation, activations.title(activation))
 
 
 def _rate(value: float) -> str:

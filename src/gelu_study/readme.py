@@ -29,7 +29,8 @@ def answer(found: study.Study) -> str:
 
 def tally(rows: Sequence[claims.Row]) -> str:
     """How many of the paper's claims have which verdict."""
-    return f"Of the paper's {len(rows)} claims: {claims.tally(rows)}. The book's first page has the table; `gelu-study verdicts` prints it."
+    where = "The book's first page has the table; `gelu-study verdicts` prints it."
+    return f"Of the paper's {len(rows)} claims: {claims.tally(rows)}. {where}"
 
 
 def update(root: Path = paths.ROOT) -> Path:

@@ -12,9 +12,9 @@ from gelu_study import claims, pages, paths, published, site, statistics
 from gelu_study.claims import Row
 
 CAPTION = (
-    "The paper's claims, and what the runs recorded so far say about each. <i>Measured</i>: of the comparison that is the weakest for "
-    "the claim, named below the number, with its 95 % interval; <i>paper</i>: the same from the text, or read off the figures as "
-    "plotted. Ratios below 1 speak for the claim. <i>n</i>: pairs of runs, or runs."
+    "The paper's claims, and what the runs recorded so far say about each. <i>Measured</i>: of the comparison that is the weakest "
+    "for the claim, named below the number, with its 95 % interval; <i>paper</i>: the same from the text, or read off the figures "
+    "as plotted. Ratios below 1 speak for the claim. <i>n</i>: pairs of runs, or runs."
 )
 
 
@@ -49,4 +49,4 @@ def _cells(row: Row, known: set[str]) -> dict[str, str]:
 
 
 def _note(text: str) -> str:
-    return f'<span class="study-note">{html.escape(text)}</span>' if text else ""
+    return f'<span class="study-note">{html.escape(text).replace(" %", "&nbsp;%")}</span>' if text else ""
