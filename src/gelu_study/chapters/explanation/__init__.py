@@ -1,10 +1,10 @@
 """What explains it? The chapter's face: what its notebook calls.
 
-`signal`, `factorial` and `recipes` calculate, `drawn` has the figures, `shown_*` show, `answer` has the first words.
+`signal`, `factorial` and `settings` calculate, `drawn` has the figures, `shown_*` show, `opening` has the first words.
 """
 
-from gelu_study.chapters.explanation.answer import answer
-from gelu_study.chapters.explanation.recipes import EXPERIMENT, recipes
+from gelu_study.chapters.explanation.opening import answer
+from gelu_study.chapters.explanation.settings import EXPERIMENT, recipes
 from gelu_study.chapters.explanation.shown_changes import best, forms, gaps, momentum, shapes
 from gelu_study.chapters.explanation.shown_factorial import design, effects, interactions, shares, terms
 from gelu_study.chapters.explanation.shown_signal import signal_shown

@@ -16,8 +16,8 @@ from matplotlib.ticker import LogLocator
 
 from gelu_study import figures, statistics
 from gelu_study.chapters.explanation.factorial import Interval
-from gelu_study.chapters.explanation.recipes import Response
-from gelu_study.chapters.explanation.words import title
+from gelu_study.chapters.explanation.settings import Response
+from gelu_study.chapters.explanation.words import capital, title
 
 AXES = {"second_moment": "second moment", "slope": "mean squared slope"}
 _GREY = "#444444"
@@ -44,7 +44,7 @@ def signal(theory: pd.DataFrame, drawn: pd.DataFrame, measure: str, mark: int) -
             ax.plot(expected["layer"], expected[measure], color=colour, linestyle=line, gid=f"{scheme} {name}")
             ax.vlines(at, found[f"{measure}_low"], found[f"{measure}_high"], color=colour, lw=1.2)
             ax.plot(at, found[measure], marker, color=colour, ms=4.5, mew=0)
-        ax.set_title(f"{title(scheme)} weights")
+        ax.set_title(f"{capital(title(scheme))} weights")
         ax.set_ylabel(AXES[measure])
         ax.set_ylim(values.min() / 2, values.max() * 2)
         figures.log_axis(ax, "y")
@@ -57,7 +57,7 @@ def signal(theory: pd.DataFrame, drawn: pd.DataFrame, measure: str, mark: int) -
 def interactions(outcomes: pd.DataFrame, of: Response) -> Figure:
     """The response of every run of the factorial and its means: a panel an optimiser, initialisations within normalisations.
 
-    `outcomes` is `recipes.outcomes`. Filled-in values of diverged runs are crosses.
+    `outcomes` is `settings.outcomes`. Filled-in values of diverged runs are crosses.
     """
     optimisers, normalisations, schemes = (
         list(pd.unique(outcomes[name])) for name in ("optimiser", "normalisation", "initialisation")
@@ -175,7 +175,7 @@ def shapes(frame: pd.DataFrame, of: Response, legend: Mapping[str, str]) -> Figu
             bounds = show([[gap.middle, gap.low, gap.high] for gap in rows["gap"]]).reshape(-1, 3)
             ax.vlines(x, np.clip(bounds[:, 1], low, high), np.clip(bounds[:, 2], low, high), color=colour, lw=2.2)
             ax.plot(x, bounds[:, 0], color=colour, linestyle=line, marker=marker, ms=7, gid=f"{dimension} {scheme} {rival}")
-        ax.set_title(f"{dimension.capitalize()}, {title(scheme)} weights")
+        ax.set_title(f"{capital(dimension)}, {title(scheme)} weights")
         ax.set_xticks(range(len(levels)), [str(level) for level in levels])
         ax.set_xlim(-0.4, len(levels) - 0.6)
         ax.set_ylabel("ratio" if of.log else "points")

@@ -83,7 +83,7 @@ class Fit:
         row[0] = 1
         for term, place in self.columns.items():
             if set(term) <= set(at):
-                row[place] = _code(self.levels, term, at)
+                row[place] = _code(self.levels, term, {factor: [level] for factor, level in at.items()})[0]
         return row
 
     def interval(self, combination: Array, confidence: float = 0.95) -> Interval:
@@ -124,10 +124,10 @@ def fit(frame: pd.DataFrame, factors: Sequence[str], response: str, order: int |
     if len(seeds) > 1:
         coded["seed"] = seeds
         terms.insert(0, SEED)
-    rows = [dict(zip(coded, map(str, values), strict=True)) for values in frame[list(coded)].itertuples(index=False)]
+    at = {factor: [str(level) for level in frame[factor]] for factor in coded}
     parts, columns, start = [np.ones((len(frame), 1))], {}, 1
     for term in terms:
-        part = np.array([_code(coded, term, row) for row in rows])
+        part = _code(coded, term, at)
         columns[term] = slice(start, start + part.shape[1])
         parts.append(part)
         start += part.shape[1]
@@ -142,12 +142,13 @@ def fit(frame: pd.DataFrame, factors: Sequence[str], response: str, order: int |
     return Fit(levels, order, len(y), len(seeds), coefficients, unscaled, columns, squares, df)
 
 
-def _code(levels: Mapping[str, Sequence[str]], term: Term, at: Mapping[str, str]) -> Array:
-    """The effect-coded columns of a term at given levels: the product of its factors' columns."""
-    code = np.ones(1)
+def _code(levels: Mapping[str, Sequence[str]], term: Term, at: Mapping[str, Sequence[str]]) -> Array:
+    """The effect-coded columns [n, degrees of freedom] of a term for n rows, of which `at` holds each factor's levels."""
+    code = np.ones((len(at[term[0]]), 1))
     for factor in term:
-        place, count = list(levels[factor]).index(at[factor]), len(levels[factor])
-        code = np.kron(code, np.eye(count - 1)[place] if place < count - 1 else -np.ones(count - 1))
+        names, count = list(levels[factor]), len(levels[factor])
+        effects = np.vstack([np.eye(count - 1), -np.ones(count - 1)])[[names.index(level) for level in at[factor]]]
+        code = (code[:, :, None] * effects[:, None, :]).reshape(len(code), -1)
     return code
 
 

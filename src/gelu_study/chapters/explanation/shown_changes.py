@@ -11,7 +11,7 @@ import pandas as pd
 from gelu_study import pages, statistics
 from gelu_study.chapters.explanation import drawn
 from gelu_study.chapters.explanation.factorial import Fit, fit
-from gelu_study.chapters.explanation.recipes import (
+from gelu_study.chapters.explanation.settings import (
     FACTORS,
     PAPER,
     RECIPE,
@@ -169,7 +169,7 @@ def forms(chapter: Recipes, name: str) -> None:
             statistics.UNRESOLVED: f" So few seeds show neither a difference nor that it is below {100 * statistics.MARGIN:g} %.",
         }.get(verdict, " That is a difference by the rule of the verdicts.")
     said = compared(found.gap, of, "the tanh form's")
-    pages.text(f"In the paper's recipe the exact form's {of.name} is {said}, {counted(found.n, 'seed')}.{end}")
+    pages.text(f"In the paper's recipe the exact form's {of.name} is {said}, over {counted(found.n, 'seed')}.{end}")
 
 
 def momentum(chapter: Recipes, name: str) -> None:

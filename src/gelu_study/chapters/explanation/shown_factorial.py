@@ -9,7 +9,7 @@ import pandas as pd
 from gelu_study import pages
 from gelu_study.chapters.explanation import drawn
 from gelu_study.chapters.explanation.factorial import RESIDUAL, SEED, Split, Term, fit, split, split_by_seed
-from gelu_study.chapters.explanation.recipes import (
+from gelu_study.chapters.explanation.settings import (
     CHANCE,
     FACTORS,
     RECIPE,
@@ -21,7 +21,7 @@ from gelu_study.chapters.explanation.recipes import (
     response,
     stuck,
 )
-from gelu_study.chapters.explanation.words import caption, counted, effect, listed, percent, title
+from gelu_study.chapters.explanation.words import capital, caption, counted, effect, listed, percent, title
 
 
 def state(chapter: Recipes) -> str:
@@ -47,7 +47,7 @@ def design(chapter: Recipes) -> None:
         levels = [title(level) for level in dict.fromkeys(cell[factor] for cell in cells)]
         factors.append(f"{factor} ({listed(levels)})")
     lines = [
-        f"**The design.** {listed(factors)}, GELU in its tanh form: {counted(len(cells), 'combination')}, each with "
+        f"**The design.** {capital(listed(factors))}, GELU in its tanh form: {counted(len(cells), 'combination')}, each with "
         f"{counted(seeds, 'seed')}; a network "
         f"of "
         f"{chapter.depth} hidden layers of {chapter.width}, {first.train_examples:,} training images, "
@@ -190,7 +190,7 @@ def terms(chapter: Recipes, name: str) -> None:
     shares_of = fitted.shares()
     ordered = sorted(fitted.columns, key=lambda term: -shares_of[term])
     rows = [
-        {"term": _term(term), "degrees of freedom": str(fitted.degrees(term)), "share": percent(shares_of[term])}
+        {"share": percent(shares_of[term]), "term": _term(term), "degrees of freedom": str(fitted.degrees(term))}
         for term in [*ordered, RESIDUAL]
     ]
     text = (
@@ -220,8 +220,9 @@ def effects(chapter: Recipes, name: str) -> None:
         breaks.append(len(rows))
         for level in levels:
             found = fitted.effect(**{factor: level})
-            rows.append((title(level), [(level if factor == "activation" else "", found)]))
-            cells.append({"factor": factor, "level": title(level), "effect": effect(found, of)})
+            name_of = title(level) + " weights" * (factor == "initialisation")
+            rows.append((name_of, [(level if factor == "activation" else "", found)]))
+            cells.append({"effect": effect(found, of), "of": name_of})
     what = (
         f"{of.name}, as a multiple of the\ngeometric mean of all runs" if of.log else f"{of.name}, points from the mean of all runs"
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from gelu_study import pages
 from gelu_study.chapters.explanation import drawn, signal
 from gelu_study.chapters.explanation.signal import Setting
-from gelu_study.chapters.explanation.words import counted, listed, title
+from gelu_study.chapters.explanation.words import capital, counted, listed, title
 
 PAPER_DEPTH = 8
 """Hidden layers of the paper's classifier."""
@@ -78,7 +78,7 @@ def sentences(expected: pd.DataFrame, found: pd.DataFrame, at: int) -> str:
     for scheme, cell in expected[expected["layer"] == at].groupby("initialisation", sort=False):
         moments = cell.set_index("activation")["second_moment"]
         parts = [f"{title(str(name))} {power(float(value))}" for name, value in moments.items()]
-        line = f"- **{title(str(scheme)).capitalize() if scheme != 'he' else 'He'} weights** leave {listed(parts)}"
+        line = f"- **{capital(title(str(scheme)))} weights** leave {listed(parts)}"
         if len(moments) > 1:
             apart = float(moments.max() / moments.min())
             line += (

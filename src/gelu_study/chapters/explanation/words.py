@@ -9,7 +9,7 @@ import pandas as pd
 
 from gelu_study import activations, pages
 from gelu_study.chapters.explanation.factorial import Interval
-from gelu_study.chapters.explanation.recipes import PAPER, RECIPE, Response
+from gelu_study.chapters.explanation.settings import PAPER, RECIPE, Response
 from gelu_study.study import Study
 
 LEVELS = {
@@ -34,6 +34,11 @@ _NAMES = {"gelu_tanh": "GELU", "gelu": "GELU (exact)"}
 def title(name: str) -> str:
     """An activation, or a level of another factor. The paper's GELU is the tanh form."""
     return _NAMES.get(name) or LEVELS.get(name) or activations.title(name)
+
+
+def capital(text: str) -> str:
+    """With a capital at its beginning and the rest as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def recipe_in_words(recipe: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ import math
 
 from gelu_study import pages
 from gelu_study.chapters.explanation.factorial import Split, fit, split
-from gelu_study.chapters.explanation.recipes import (
+from gelu_study.chapters.explanation.settings import (
     FACTORS,
     PAPER,
     RESPONSES,
