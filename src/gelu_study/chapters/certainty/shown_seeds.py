@@ -141,9 +141,9 @@ def power(found: Study, resamples: int, most_seeds: int) -> None:
     rows = chosen_rows(found)
     sentence = (
         f"Probability that the rule decides, by the number of seeds: {resamples:,} studies for each number, drawn from our "
-        f"{len(both.subject)} seeds with replacement. Bands: the noncentral t distribution, at a level of "
-        f"{100 * statistics.SIGNIFICANCE:g} % (upper edge) and of {100 * statistics.SIGNIFICANCE / len(both.cells):g} % (lower "
-        "edge); Holm's adjustment lies between."
+        f"{len(both.subject)} seeds with replacement, their spread made unbiased. Bands: the noncentral t distribution, at a "
+        f"level of {100 * statistics.SIGNIFICANCE:g} % (upper edge) and of {100 * statistics.SIGNIFICANCE / len(both.cells):g} "
+        "% (lower edge); Holm's adjustment lies between."
     )
     pages.figure(
         power_figure(both, shares),
