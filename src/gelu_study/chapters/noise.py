@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
 from gelu_study import activations, datasets, figures, judging, pages, statistics
@@ -117,6 +118,7 @@ def ratios(found: Study) -> Figure:
         ax.set_title(f"GELU's {words}")
         ax.set_ylabel("ratio")
         figures.log_axis(ax, "y")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)))
     axes[-1].set_xlabel("half-width a of the noise")
     handles, titles = axes[0].get_legend_handles_labels()
     figure.legend(handles, titles, loc="outside upper center", ncols=2, frameon=False, handlelength=2.6)
@@ -241,18 +243,19 @@ def observed(found: Study) -> list[str]:
         quantity: np.array([np.median(values(runs_of(found, name), quantity), axis=0) for name in names]) for quantity in QUANTITIES
     }
     guess = math.log(CLASSES)
-    lines = []
+    worse: dict[float, list[str]] = {}  # than guessing, by the least level where it is
     for name, losses in zip(names, medians["noise_loss"], strict=True):
         above = [level for level, loss in zip(known, losses, strict=True) if loss > guess]
-        title = activations.title(name)
-        if above:
-            lines.append(
-                f"{title}'s log loss exceeds that of guessing, {guess:.2f}, from a = {min(above):g} on"
-                f"{'' if above == [k for k in known if k >= min(above)] else ', though not everywhere'}: its confidence is then "
-                "worse than none."
-            )
+        worse.setdefault(min(above, default=math.inf), []).append(activations.title(name))
+    lines = []
+    for level, titles in sorted(worse.items()):
+        whose = f"The log loss of {experiment.joined(titles)}"
+        if math.isinf(level):
+            lines.append(f"{whose} stays below that of guessing, {guess:.2f}, at every level.")
         else:
-            lines.append(f"{title}'s log loss stays below that of guessing, {guess:.2f}, at every level.")
+            lines.append(
+                f"{whose} first exceeds that of guessing, {guess:.2f}, at a = {level:g}: confidence is then worse than none."
+            )
     for quantity, words in QUANTITIES.items():
         first = medians[quantity].argmin(axis=0)
         noisy = [place for place, level in enumerate(known) if level > 0]
