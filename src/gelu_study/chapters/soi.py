@@ -96,7 +96,8 @@ def paper_error(activation: str) -> str:
 
 def answer(found: Study) -> None:
     """Both questions answered, and the errors behind it."""
-    pages.text("\n".join(answer_lines(*judgements(found), tuned(found), experiment.is_mnist(found))))
+    shown = tuned(found) if found.chosen else []  # before that the choice may still change
+    pages.text("\n".join(answer_lines(*judgements(found), shown, experiment.is_mnist(found))))
 
 
 def answer_lines(against_relu: Judgement, against_linear: Judgement, shown: list[Candidate], on_mnist: bool) -> list[str]:
@@ -248,8 +249,8 @@ def errors_figure(found: Study) -> None:
 def curves_figure(found: Study) -> None:
     """Show `curves`."""
     if _chosen(found):
-        alt = "Training loss, validation loss and test error over the epochs of the three kinds of network"
-        caption = "The three kinds of network, each with the learning rate and keep probability that validation chose."
+        alt = "Training loss, validation loss and test error over the epochs of each kind of network"
+        caption = "Each kind of network, with the learning rate and keep probability that validation chose for it."
         _show(found, curves(found), "curves", alt, caption, tuned(found), bands=True)
 
 
