@@ -68,7 +68,7 @@ def test_what_is_judged_is_the_paired_ratio_of_these_means():
     part = judgement.parts[2]
     assert "log loss" in part.of and "ReLU" in part.of
     assert part.measured == pytest.approx(math.exp(np.median(d)))
-    assert stats.ttest_rel(np.log(means["gelu_tanh"]), np.log(means["relu"])).pvalue < 0.05 / 4
+    assert np.ptp(d) < 1e-12 and d[0] < 0  # no spread at all, so the test is certain
     assert [p.verdict for p in judgement.parts] == ["reproduced", "equivalent"] * 2
     assert judgement.verdict == "reproduced"
 

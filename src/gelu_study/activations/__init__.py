@@ -116,11 +116,11 @@ def get(name: str) -> Function:
 
 def title(name: str) -> str:
     """How tables and figures write the name, a function's or one of `STOCHASTIC`. Raises `ConfigurationError` for any other."""
-    if name in STOCHASTIC:
-        return STOCHASTIC[name]
-    if name not in _REGISTRY:
-        raise ConfigurationError(f"unknown activation {name!r}; known are {', '.join([*_REGISTRY, *STOCHASTIC])}")
-    return _REGISTRY[name].title
+    titles = {known: entry.title for known, entry in _REGISTRY.items()} | STOCHASTIC
+    try:
+        return titles[name]
+    except (KeyError, TypeError):
+        raise ConfigurationError(f"unknown activation {name!r}; known are {', '.join(titles)}") from None
 
 
 def value_and_slope_(name: str, x: Tensor, value: Tensor, slope: Tensor) -> None:
