@@ -38,10 +38,12 @@ def finished(config: RunConfig, curve: Curve, noise: Callable[[str, np.ndarray],
 
 
 def diverged(config: RunConfig, epoch: int = 2) -> RunRecord:
-    """A record of a run that diverged in an epoch, without curves."""
-    return RunRecord(
-        config, "diverged", {"step": (epoch - 1) * config.steps_per_epoch + 1, "epoch": epoch}, environment={"device": "cpu"}
-    )
+    """A record of a run that diverged at the first step of an epoch; what it had before is all 1."""
+    curves = {name: [1.0] * (each * (epoch - 1)) for name, each in config.curves.items()}
+    where = {"step": (epoch - 1) * config.steps_per_epoch + 1, "epoch": epoch}
+    record = RunRecord(config, "diverged", where, curves, environment={"device": "cpu"})
+    assert RunRecord.from_json(record.to_json()) == record, "the record is not a sound one"
+    return record
 
 
 class Held(Ledger):

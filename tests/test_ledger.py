@@ -7,15 +7,15 @@ import warnings
 
 import pytest
 
+import synthetic
 from gelu_study import ledger as ledger_module
 from gelu_study.errors import DamagedRecordWarning, LedgerError
 from gelu_study.ledger import COLUMNS, Ledger, Snapshot, table
-from gelu_study.runs import RunRecord
 
 
 @pytest.fixture
 def records(smoke):
-    return [RunRecord(config, "diverged", {"step": 30, "epoch": 2}, environment={"device": "cpu"}) for config in smoke]
+    return [synthetic.diverged(config, epoch=2) for config in smoke]
 
 
 def test_what_is_written_is_read(tmp_path, records):
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(tmp_path, records):
 def test_the_first_record_of_a_run_stays(tmp_path, records):
     book = Ledger(tmp_path)
     book.write(records[0])
-    book.write(RunRecord(records[0].config, "diverged", {"step": 1, "epoch": 1}))
+    book.write(synthetic.diverged(records[0].config, epoch=1))
     assert book.get(records[0].config.key) == records[0]
 
 
@@ -122,3 +122,15 @@ def test_table_has_a_row_a_run(records):
     assert len(frame) == len(records)
     assert frame["train_loss"].isna().all() and (frame["diverged_epoch"] == 2).all()
     assert table([]).empty and list(table([]).columns) == list(COLUMNS)
+
+
+def test_a_folder_that_cannot_be_read_is_no_empty_ledger(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    Ledger(tmp_path)
+    monkeypatch.setattr("gelu_study.ledger.os.scandir", refuse)  # root may read any folder
+    with pytest.raises(LedgerError, match="cannot be read: Permission denied"):
+        Ledger(tmp_path)
+    with pytest.raises(LedgerError, match="cannot be read"):
+        Ledger(tmp_path / ("a" * 300))

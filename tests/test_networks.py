@@ -358,3 +358,15 @@ def test_a_folder_that_cannot_be_written_loses_no_training(digits, tmp_path):
     with pytest.warns(CheckpointWarning, match="no checkpoint could be written"):
         (record,) = training.train([BASE], digits, CPU, checkpoints=Checkpoints(blocked / "below"))
     assert record.status == "finished"
+
+
+def test_a_shorter_run_leaves_a_checkpoint_that_is_further_on(digits, tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    longer = dataclasses.replace(BASE, epochs=3)
+    training.train([longer], digits, CPU, checkpoints=checkpoints)
+    before = checkpoints.path(BASE).read_bytes()
+    training.train([BASE], digits, CPU, checkpoints=checkpoints)
+    checkpoints.remove([BASE])
+    assert checkpoints.path(BASE).read_bytes() == before and checkpoints.epoch(longer) == 3
+    checkpoints.remove([longer])
+    assert not checkpoints.path(BASE).exists()

@@ -8,10 +8,11 @@ import hashlib
 import json
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gelu_study import protocols
+from gelu_study import datasets, protocols, training
 from gelu_study.errors import ConfigurationError, LedgerError
 from gelu_study.runs import RunConfig, RunRecord
 
@@ -92,7 +93,7 @@ def test_unknown_and_absent_fields_are_refused():
 
 
 def record() -> RunRecord:
-    return RunRecord(CONFIG, "diverged", {"step": 7, "epoch": 1}, {"train_loss": []}, {}, {}, {"device": "cpu"})
+    return RunRecord(CONFIG, "diverged", {"step": 7, "epoch": 1}, {name: [] for name in CONFIG.curves}, {}, {}, {"device": "cpu"})
 
 
 def test_record_round_trip():
@@ -110,7 +111,7 @@ def test_record_has_no_nan():
         (lambda r: r.update(schema=2), "schema 2"), (lambda r: r.update(key="0" * 64), "not that of its configuration"),
         (lambda r: r["config"].update(seed=4), "not that of its configuration"), (lambda r: r.pop("final"), "expected"),
         (lambda r: r.update(status="done"), "status"), (lambda r: r.update(diverged=None), "does not go with"),
-        (lambda r: r.update(status="finished", diverged=None), "curves has"), (lambda r: r.update(curves={"train_loss": ["x"]}), "numbers"),
+        (lambda r: r.update(status="finished", diverged=None), "final has"), (lambda r: r.update(curves={"train_loss": ["x"]}), "numbers"),
         (lambda r: r.update(config=[]), "not an object"), (lambda r: r.update(curves={"train_loss": 3}), "not a list"),
         (lambda r: r.update(diverged={"step": "x", "epoch": 1}), "a step and an epoch"),
     ],
@@ -133,3 +134,59 @@ def test_a_changed_byte_is_noticed_or_harmless(position, byte):
         return
     with contextlib.suppress(LedgerError):
         assert RunRecord.from_json(text).config == CONFIG
+
+
+@pytest.fixture(scope="module")
+def trained():
+    smoke = protocols.plan("mnist-classifier", "smoke", activations=["relu"], keep_probabilities=[1.0], seeds=[0])[0]
+    noisy = dataclasses.replace(smoke, test_noise=(0.0, 1.0), epochs=3)
+    wild = dataclasses.replace(smoke, learning_rate=1e30)
+    data, cpu = datasets.load("digits"), torch.device("cpu")
+    return training.train([noisy], data, cpu)[0], training.train([wild], data, cpu)[0]
+
+
+def test_a_best_epoch_that_is_not_the_best_is_refused(trained):
+    """Or else somebody could choose it on test data."""
+    record = trained[0]
+    other = next(epoch for epoch in (1, 2, 3) if record.curves["validation_loss"][3 * epoch - 1] != record.best["validation_loss"])
+    names = {name: "train_loss_epoch" if name == "train_loss" else name for name in record.config.measures}
+    best = {name: record.curves[curve][record.config.curves[curve] * other - 1] for name, curve in names.items()}
+    steps = record.config.steps_per_epoch
+    chosen = dataclasses.replace(record, best={**best, "epoch": other, "step": other * steps})
+    with pytest.raises(LedgerError, match="not that of least validation loss"):
+        RunRecord.from_json(chosen.to_json())
+    with pytest.raises(LedgerError, match="not that of least validation loss"):
+        RunRecord.from_json(dataclasses.replace(record, best={**record.best, "step": 1}).to_json())
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("noise_error", [1.0, 100.5], "exceeds 100"), ("test_wrong", [4, 4], "ascending places"), ("test_wrong", [4.0], "ascending"),
+        ("noise_loss", [1.0], "noise_loss has 1 values"),
+    ],
+)  # fmt: skip
+def test_impossible_curves_are_refused(trained, name, values, message):
+    record = trained[0]
+    with pytest.raises(LedgerError, match=message):
+        RunRecord.from_json(dataclasses.replace(record, curves={**record.curves, name: values}).to_json())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"diverged": {"step": 0, "epoch": 1}}, "is not in epoch"), ({"diverged": {"step": 1, "epoch": 2}}, "is not in epoch"),
+        ({"diverged": {"step": 10**6, "epoch": 10**4}}, "is not in epoch"), ({"final": {"test_error": 1.0}}, "neither final nor best"),
+        ({"curves": {"train_loss": [1.0]}}, "do not end with epoch"), ({"curves": {}}, "do not end with epoch"),
+    ],
+)  # fmt: skip
+def test_impossible_diverged_runs_are_refused(trained, changes, message):
+    record = trained[1]
+    assert RunRecord.from_json(record.to_json()) == record
+    with pytest.raises(LedgerError, match=message):
+        RunRecord.from_json(dataclasses.replace(record, **changes).to_json())
+
+
+def test_a_finished_run_cannot_be_called_diverged(trained):
+    with pytest.raises(LedgerError, match="neither final nor best"):
+        RunRecord.from_json(dataclasses.replace(trained[0], status="diverged", diverged={"step": 1, "epoch": 1}).to_json())

@@ -543,3 +543,11 @@ def test_false_positives_stay_below_the_level() -> None:
         p = statistics.holm([statistics._tests(row, math.log1p(0.05))[2] for row in study])
         called += bool((p < 0.05).any())
     assert called / len(d) < 0.083  # 5 % and three standard errors
+
+
+def test_two_sides_that_diverged_throughout_are_no_tie():
+    lost, sound = [math.inf] * 3, [1.0, 1.1, 0.9]
+    all_lost, half = statistics.compare(lost, lost), statistics.compare(sound, lost)
+    assert statistics.verdicts_together([all_lost]) == [statistics.UNRESOLVED]
+    assert statistics.combined(statistics.verdicts_together([all_lost, all_lost]), ties=True) == statistics.UNRESOLVED
+    assert half.diverged_b == 3 and statistics.verdicts_together([half]) == [half.verdict()]

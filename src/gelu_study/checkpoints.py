@@ -47,7 +47,10 @@ class Checkpoints:
         return self.folder / f"{config.trajectory}.pt"
 
     def write(self, config: RunConfig, checkpoint: Checkpoint) -> None:
-        """Write atomically, in place of an earlier one; a folder that is full or cannot be written is named in a warning."""
+        """Write atomically, in place of an earlier one, unless one that is further on is there; a folder that is full or cannot be
+        written is named in a warning."""
+        if self._reached(config) > checkpoint.epoch:
+            return
         buffer = io.BytesIO()
         torch.save({"version": VERSION, "config": config.to_dict(), **asdict(checkpoint)}, buffer)
         try:
@@ -60,33 +63,46 @@ class Checkpoints:
 
     def epoch(self, config: RunConfig) -> int:
         """The epoch after which that run goes on; 0 without a usable checkpoint."""
-        found = self._load(config)
+        found = self._usable(config)
         return found.epoch if found else 0
 
     def read(self, configs: Sequence[RunConfig]) -> list[Checkpoint]:
         """The checkpoint of each run if all have one of the same epoch, else none."""
-        found = [self._load(config) for config in configs]
+        found = [self._usable(config) for config in configs]
         usable = [checkpoint for checkpoint in found if checkpoint is not None]
         same = len(usable) == len(configs) and len({checkpoint.epoch for checkpoint in usable}) == 1
         return usable if same else []
 
     def remove(self, configs: Iterable[RunConfig]) -> None:
-        """Delete the checkpoints of these runs."""
+        """Delete the checkpoints of these runs, but for those that are further on than the runs go."""
         for config in configs:
-            with contextlib.suppress(OSError):
-                self.path(config).unlink(missing_ok=True)
+            if self._reached(config) <= config.epochs:
+                with contextlib.suppress(OSError):
+                    self.path(config).unlink(missing_ok=True)
+
+    def _reached(self, config: RunConfig) -> int:
+        with warnings.catch_warnings():  # what is to be replaced or deleted needs no warning
+            warnings.simplefilter("ignore", CheckpointWarning)
+            found = self._load(config)
+        return found.epoch if found else 0
+
+    def _usable(self, config: RunConfig) -> Checkpoint | None:
+        found = self._load(config)
+        return found if found and found.epoch <= config.epochs else None
 
     def _load(self, config: RunConfig) -> Checkpoint | None:
         path = self.path(config)
-        if not path.exists():
-            return None
         try:
+            if not path.exists():
+                return None
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             if found["version"] != VERSION or RunConfig.from_dict(found["config"]).trajectory != config.trajectory:
                 raise ValueError("it belongs to another version or another run")
             checkpoint = Checkpoint(found["epoch"], found["tensors"], found["log"], found["parts"])
+            if type(checkpoint.epoch) is not int or checkpoint.epoch < 1 or "parameter 0" not in checkpoint.tensors:
+                raise ValueError("it does not hold what it should")
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             reason = str(error).splitlines()[0].partition(".")[0] if str(error) else type(error).__name__
             warnings.warn(f"{path} is no usable checkpoint ({reason}); the run starts over", CheckpointWarning, stacklevel=3)
             return None
-        return checkpoint if checkpoint.epoch <= config.epochs else None
+        return checkpoint

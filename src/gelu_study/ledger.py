@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -66,13 +67,24 @@ COLUMNS = (
 )
 
 
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LedgerError(f"the ledger {folder} cannot be read: {error.strerror}; name another with --ledger") from error
+
+
 class Ledger:
     """The records in a folder, which is made at the first write."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise LedgerError(f"the ledger {self.folder} is not a folder; give a folder with --ledger")
+        with _readable(self.folder):
+            if self.folder.exists() and not self.folder.is_dir():
+                raise LedgerError(f"the ledger {self.folder} is not a folder; give a folder with --ledger")
+            if self.folder.exists():
+                os.scandir(self.folder).close()  # globbing would take a folder that cannot be read for an empty one
 
     def path(self, key: str) -> Path:
         """Where the record of that key lies, or would lie."""
@@ -85,7 +97,9 @@ class Ledger:
 
     def get(self, key: str) -> RunRecord | None:
         """The record of that key, or None."""
-        return self._load(self.path(key)) if self.path(key).exists() else None
+        with _readable(self.folder):
+            there = self.path(key).exists()
+        return self._load(self.path(key)) if there else None
 
     def prepare(self) -> None:
         """Make the folder and see that it can be written, before anything is trained for it. Raises `LedgerError`."""

@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from gelu_study import activations
@@ -260,8 +260,23 @@ class RunRecord:
             raise LedgerError("curves, final or best hold something other than finite numbers of at least 0")
         if self.status == "finished":
             self._check_finished()
+        else:
+            self._check_diverged()
+        if any(value > 100 for name, curve in self.curves.items() if name.endswith("error") for value in curve):
+            raise LedgerError("an error exceeds 100 percent")
         if not isinstance(self.environment, dict):
             raise LedgerError("the environment is not an object")
+
+    def _check_diverged(self) -> None:
+        where = self.diverged or {}
+        step, epoch, per_epoch = where["step"], where["epoch"], self.config.steps_per_epoch
+        if not 1 <= step <= per_epoch * self.config.epochs or epoch != (step - 1) // per_epoch + 1:
+            raise LedgerError(f"step {step} is not in epoch {epoch} of {self.config.epochs}")
+        if self.final or self.best:
+            raise LedgerError("a diverged run has neither final nor best values")
+        lengths = {name: values * (epoch - 1) for name, values in self.config.curves.items()}
+        if {name: len(curve) for name, curve in self.curves.items()} != lengths:
+            raise LedgerError(f"the curves do not end with epoch {epoch - 1}, the last before it diverged")
 
     def _check_finished(self) -> None:
         config = self.config
@@ -281,13 +296,17 @@ class RunRecord:
         for name, length in lengths.items():
             if len(self.curves[name]) != length:
                 raise LedgerError(f"{name} has {len(self.curves[name])} values for {config.epochs} epochs; expected {length}")
-        if not all(type(place) is int for place in self.curves.get("test_wrong", [])):
-            raise LedgerError("test_wrong holds something other than places of test examples")
+        wrong = self.curves.get("test_wrong", [])
+        if not all(type(place) is int for place in wrong) or not all(a < b for a, b in pairwise(wrong)):
+            raise LedgerError("test_wrong holds something other than ascending places of test examples")
         ends = [("final", self.final, config.epochs)]
         if best:
             epoch = self.best["epoch"]
             if type(epoch) is not int or not 1 <= epoch <= config.epochs:
                 raise LedgerError(f"the best epoch is {epoch!r} of {config.epochs}")
+            least = min(self.curves["validation_loss"][config.curves["validation_loss"] - 1 :: config.curves["validation_loss"]])
+            if self.best["validation_loss"] != least or self.best["step"] != epoch * config.steps_per_epoch:
+                raise LedgerError(f"epoch {epoch} is called the best, and its end is not that of least validation loss")
             ends.append(("best", self.best, epoch))
         for name, values_at, epoch in ends:
             for measure in config.measures:

@@ -109,10 +109,15 @@ def combined(verdicts: Iterable[str], *, ties: bool = False) -> str:
 
 
 def verdicts_together(comparisons: Sequence[Comparison]) -> list[str]:
-    """`verdict` of each comparison of one claim, with the p values adjusted over them by Holm's method."""
+    """`verdict` of each comparison of one claim, with the p values adjusted over them by Holm's method.
+
+    Where every run of both sides diverged there is no tie but nothing to compare: unresolved.
+    """
     p_values, p_equivalent = (holm([getattr(item, name) for item in comparisons]) for name in ("p_value", "p_equivalent"))
     return [
-        verdict(item.n, float(p), float(q), item.shift, item.median_difference)
+        UNRESOLVED
+        if 0 < item.n == item.diverged_a == item.diverged_b
+        else verdict(item.n, float(p), float(q), item.shift, item.median_difference)
         for item, p, q in zip(comparisons, p_values, p_equivalent, strict=True)
     ]
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from gelu_study import protocols, published, statistics, study
+from gelu_study.errors import ConfigurationError
 from gelu_study.runs import RunConfig
 from gelu_study.study import Study
 
@@ -157,8 +158,12 @@ def decided(found: Pairs, sizes: Iterable[int], resamples: int = 2000) -> pd.Dat
     Studies of n seeds are made by drawing n of ours with replacement, all comparisons with the same seeds as in a real
     study; the generator is fixed. Drawing from s seeds understates their variance by (s - 1) / s, so their logarithms are
     first spread about their means by the root of s / (s - 1). Index: the number of seeds. Columns: the comparisons' places,
-    and `claim`: the verdict on the claim as a whole, its weakest link, is not *unresolved*.
+    and `claim`: the verdict on the claim as a whole, its weakest link, is not *unresolved*. Raises `ConfigurationError` for
+    less than one study or seed.
     """
+    sizes = list(sizes)
+    if resamples < 1 or min(sizes, default=1) < 1:
+        raise ConfigurationError(f"resamples is {resamples} and the fewest seeds {min(sizes, default=1)}; both must be at least 1")
     rows = {}
     subject, rival = _widened(found.subject), _widened(found.rival)
     for n in sizes:
