@@ -208,7 +208,7 @@ def test_the_answer_says_what_was_put_into_the_records(known, said):
     assert "the activations' final training loss differs by a factor of 1.6 and GELU's own differs by a factor of 9.0" in said[0]
     assert "GELU's final training loss is 20 % lower than ReLU's (95 % interval 20 % lower) and 36 % lower than ELU's" in said[0]
     assert "GELU has the lowest final training loss in 27 of 27 recipes (median over seeds; in 27 of them in every seed)" in said[0]
-    assert "in about 9. Against the best rival of each recipe it is 20 % lower." in said[0]
+    assert "by lot it would be about 9.0. Against the best rival of each recipe it is 20 % lower." in said[0]
     assert "81 of the 81 cells of the design have all their runs" in told
     assert "12,800 images, 10 epochs; scale: paper; device: cpu; date: 2026-11-30" in told
     assert "In 0 of 81 the chosen one is the least or the greatest" in told
@@ -306,7 +306,7 @@ def test_trained_smoke_runs_make_a_page(tmp_path, said):
 def test_the_signal_s_sentences_are_those_of_its_numbers(said):
     explanation.signal_shown(explanation.setting(["gelu_tanh", "relu", "elu"], ["unit-norm", "he"], 8, 16, 2))
     assert (
-        "8 layers of\n\n- **Unit-norm weights** leave GELU 5.3&nbsp;×&nbsp;10⁻⁵, ReLU 3.9&nbsp;×&nbsp;10⁻³ and ELU 0.086" in said[0]
+        "second moment 1.0:\n\n- **Unit-norm weights** leave GELU 5.3&nbsp;×&nbsp;10⁻⁵, ReLU 3.9&nbsp;×&nbsp;10⁻³ and ELU 0.086" in said[0]
     )
     assert "ELU starts with 1,622 times the signal of GELU" in said[0]
     assert "- **He weights** leave GELU 0.38, ReLU 1.0 and ELU 3.0: ELU starts with 7.7 times" in said[0]

@@ -192,6 +192,7 @@ def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None
     for source in sorted(paths.NOTEBOOKS.glob("*.ipynb")):
         declared = notebooks.parameters(source)
         given = {name: value for name, value in wanted.items() if name in declared and value != declared[name].default}
+        print(f"executing {source.stem}", file=sys.stderr, flush=True)
         executed.append(notebooks.execute(source, stage / source.name, given))
     if not executed:
         raise NotebookError(f"no notebooks in {paths.NOTEBOOKS}")

@@ -173,8 +173,8 @@ def _findings(scores: Scores, best_of: int) -> list[str]:
         else:
             said += (
                 f" At least two activations change places between the two in {turned:.0%} of the draws of seeds. But the honest "
-                f"ranking itself is another one than with all {len(scores.seeds)} seeds in {unsettled:.0%} of them; an order by "
-                f"lot would be in {chance:.0%}."
+                f"ranking of a draw is not that of all {len(scores.seeds)} seeds either, in {unsettled:.0%} of them; a ranking "
+                f"by lot would differ in {chance:.0%}."
             ).replace("%", " %")
         lines.append(said)
     return lines

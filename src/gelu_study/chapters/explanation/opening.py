@@ -94,7 +94,7 @@ def leads(chapter: Recipes, of: Response) -> str:
     line = (
         f"- GELU has the lowest {of.name} in {count} of {counted(total, 'recipe')}"
         + (f" (median over seeds; in {every} of them in every seed)" if seeds > 1 else "")
-        + f"; if activations made no difference, it would have it in about {chance:.3g}."
+        + f"; by lot it would be about {chance:.1f}."
     )
     ends = [gap(float(value), of) for value in (found["lead"].min(), found["lead"].max())]
     said = ends[0] if ends[0] == ends[1] else f"between {ends[0]} and {ends[1]}"

@@ -275,7 +275,7 @@ def best_sentence(chapter: Recipes, choices: pd.DataFrame, of: Response) -> str:
         if rival in picked and SUBJECT in picked:
             found = pair(picked[SUBJECT], picked[rival], of)
             clear = not math.isnan(found.gap.low) and not found.gap.low <= 0 <= found.gap.high
-            doubt = "" if clear else f", which {counted(found.n, 'seed')} cannot tell from 0"
+            doubt = "" if clear else f" ({counted(found.n, 'seed')} cannot tell it from 0)"
             parts.append(compared(found.gap, of, f"{title(rival)}'s") + doubt)
     return f"Each with its best recipe, GELU's {of.name} is {listed(parts)}." if parts else ""
 

@@ -97,5 +97,5 @@ def sentences(expected: pd.DataFrame, found: pd.DataFrame, at: int) -> str:
         f"network to the next the second moment differs by up to {pages.number(float(widest['factor']), 2)} times "
         f"({title(str(widest['activation']))}, {title(str(widest['initialisation']))} weights)."
     )
-    head = f"Of an input with second moment {power(float(expected['second_moment'].iloc[0]))}, {counted(at, 'layer')} of"
+    head = f"After {counted(at, 'layer')}, of an input with second moment {power(float(expected['second_moment'].iloc[0]))}:"
     return f"{head}\n\n" + "\n".join(lines) + f"\n\n{chance}"
