@@ -231,3 +231,12 @@ def test_what_another_sweep_has_trained_since_is_not_trained_again(tmp_path, smo
     records = sweep.complete(smoke, book, device="cpu", stack_size=6, stream=said)
     assert len(records) == 12 and sorted(counted) == sorted(config.key for config in first)
     assert said.getvalue().splitlines()[-1].startswith("12/12 runs")
+
+
+def test_status_names_runs_of_another_length(tmp_path):
+    sweep.complete(
+        protocols.plan("mnist-autoencoder", "smoke", learning_rates=[1e-3], seeds=[0], epochs=1), Ledger(tmp_path), device="cpu"
+    )
+    notes = {(row["experiment"], row["scale"]): (row["missing"], row["note"]) for row in study.status(tmp_path)}
+    assert notes["mnist-autoencoder", "smoke"] == (12, "3 with 1 epochs instead of 2")
+    assert [key for key, (_, note) in notes.items() if "instead" in note] == [("mnist-autoencoder", "smoke")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pandas as pd
 
 from gelu_study import paths, protocols, statistics, sweep
 from gelu_study.checkpoints import Checkpoints
-from gelu_study.ledger import Ledger, table
+from gelu_study.ledger import Ledger, Snapshot, table
 from gelu_study.runs import RunConfig, RunRecord
 
 T = TypeVar("T")
@@ -115,9 +116,16 @@ def _given(values: Iterable[T] | None) -> list[T] | None:
 def status(ledger: str | os.PathLike[str] | None = None) -> list[dict[str, str | int]]:
     """Planned, done, diverged (counted in done) and missing runs, a row for each experiment and scale."""
     rows: list[dict[str, str | int]] = []
+    held = Snapshot(ledger or paths.LEDGER)
+    lengths: dict[str, set[int]] = defaultdict(set)
+    for record in held.read():
+        lengths[record.config.trajectory].add(record.config.epochs)
     for experiment in protocols.EXPERIMENTS:
         for scale in protocols.SCALES:
-            found = run(experiment, scale, train=False, ledger=ledger)
+            found = run(experiment, scale, train=False, ledger=held)
+            notes = ["more seeds follow once validation can choose a learning rate"] if found.choice_pending else []
+            others = Counter(n for config in found.planned for n in lengths[config.trajectory] - {config.epochs})
+            notes += [f"{count} with {n} epochs instead of {found.planned[0].epochs}" for n, count in sorted(others.items())]
             rows.append(
                 {
                     "experiment": experiment,
@@ -126,7 +134,7 @@ def status(ledger: str | os.PathLike[str] | None = None) -> list[dict[str, str |
                     "done": len(found.records),
                     "diverged": sum(record.status == "diverged" for record in found.records),
                     "missing": found.missing,
-                    "note": "more seeds follow once validation can choose a learning rate" if found.choice_pending else "",
+                    "note": "; ".join(notes),
                 }
             )
     return rows
