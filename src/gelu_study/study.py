@@ -124,7 +124,7 @@ def status(ledger: str | os.PathLike[str] | None = None) -> list[dict[str, str |
         for scale in protocols.SCALES:
             found = run(experiment, scale, train=False, ledger=held)
             notes = ["more seeds follow once validation can choose a learning rate"] if found.choice_pending else []
-            others = Counter(n for config in found.planned for n in lengths[config.trajectory] - {config.epochs})
+            others = Counter(n for config in found.planned for n in lengths[config.trajectory] if n < config.epochs)
             notes += [f"{count} with {n} epochs instead of {found.planned[0].epochs}" for n, count in sorted(others.items())]
             rows.append(
                 {
