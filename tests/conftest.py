@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gelu_study import datasets, protocols
+from gelu_study import datasets, pages, protocols, statistics
 from gelu_study.datasets import Dataset
 from gelu_study.runs import RunConfig
 
@@ -44,3 +44,18 @@ def digits() -> Dataset:
 def smoke() -> list[RunConfig]:
     """Runs of the smoke scale: three activations, with and without dropout, two seeds."""
     return protocols.plan("mnist-classifier", "smoke")
+
+
+@pytest.fixture
+def few_resamples(monkeypatch) -> None:
+    """Intervals decide nothing."""
+    monkeypatch.setattr(statistics, "_RESAMPLES", 199)
+
+
+@pytest.fixture
+def shown(monkeypatch) -> list[str]:
+    """What the page shows: texts, and tables as text."""
+    said: list[str] = []
+    monkeypatch.setattr(pages, "text", said.append)
+    monkeypatch.setattr(pages, "table", lambda frame, name, caption, keys: said.append(f"{frame.to_string()}\n{caption}"))
+    return said

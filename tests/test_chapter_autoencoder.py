@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import synthetic
-from gelu_study import datasets, judging, pages, paths, protocols, statistics, study
+from gelu_study import datasets, judging, pages, paths, protocols, study
 from gelu_study.chapters import autoencoder, precision
 from gelu_study.runs import RunConfig, RunRecord
 from gelu_study.study import Study
@@ -21,19 +21,7 @@ JITTER = {"gelu_tanh": (-1, 0, 1), "relu": (-1, 1, 0), "elu": (0, -1, 1)}
 SLOWER = {1e-2: 8.0, 1e-3: 1.0, 1e-4: 1.5, 1e-5: 4.0}
 
 
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch) -> None:
-    """Intervals decide nothing."""
-    monkeypatch.setattr(statistics, "_RESAMPLES", 199)
-
-
-@pytest.fixture
-def shown(monkeypatch) -> list[str]:
-    """What the page shows: texts, and tables as text."""
-    said: list[str] = []
-    monkeypatch.setattr(pages, "text", said.append)
-    monkeypatch.setattr(pages, "table", lambda frame, name, caption, keys: said.append(f"{frame.to_string()}\n{caption}"))
-    return said
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def end(config: RunConfig) -> float:

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import synthetic
-from gelu_study import judging, pages, protocols, statistics, study
+from gelu_study import judging, pages, protocols, study
 from gelu_study.chapters import noise
 from gelu_study.errors import ConfigurationError
 from gelu_study.runs import RunConfig, RunRecord
@@ -20,19 +20,7 @@ from gelu_study.study import Study
 LEVEL = {"gelu_tanh": 1.0, "relu": 1.3, "elu": 1.01}
 
 
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch) -> None:
-    """Intervals decide nothing."""
-    monkeypatch.setattr(statistics, "_RESAMPLES", 199)
-
-
-@pytest.fixture
-def shown(monkeypatch) -> list[str]:
-    """What the page shows: texts, and tables as text."""
-    said: list[str] = []
-    monkeypatch.setattr(pages, "text", said.append)
-    monkeypatch.setattr(pages, "table", lambda frame, name, caption, keys: said.append(f"{frame.to_string()}\n{caption}"))
-    return said
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def made_up(config: RunConfig, level: dict[str, float] = LEVEL) -> RunRecord:

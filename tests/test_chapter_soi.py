@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import synthetic
-from gelu_study import activations, judging, pages, protocols, statistics, study
+from gelu_study import activations, judging, pages, protocols, study
 from gelu_study.chapters import soi
 from gelu_study.networks import PerceptronStack
 from gelu_study.runs import RunConfig, RunRecord
@@ -28,19 +28,7 @@ ERRORS = {
 WORSE = {1e-3: 1.2, 1e-4: 1.0, 1e-5: 2.0}
 
 
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch) -> None:
-    """Intervals decide nothing."""
-    monkeypatch.setattr(statistics, "_RESAMPLES", 199)
-
-
-@pytest.fixture
-def shown(monkeypatch) -> list[str]:
-    """What the page shows: texts, and tables as text."""
-    said: list[str] = []
-    monkeypatch.setattr(pages, "text", said.append)
-    monkeypatch.setattr(pages, "table", lambda frame, name, caption, keys: said.append(f"{frame.to_string()}\n{caption}"))
-    return said
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def made_up(config: RunConfig) -> RunRecord:

@@ -6,6 +6,7 @@ out over buffers that are allocated once, because at width 128 a training step i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
@@ -29,7 +30,7 @@ def runs_of_equal(values: Sequence[object]) -> Iterator[tuple[object, int, int]]
         start = stop
 
 
-class Stack:
+class Stack(ABC):
     """N fully connected networks: linear layers; after each hidden one normalisation, an activation and inverted dropout, where
     there are any; outputs that a subclass reads.
 
@@ -194,13 +195,17 @@ class Stack:
         self._rounded_inputs[layer] = x.bfloat16()
         return torch.add(torch.bmm(self._rounded_inputs[layer], self._rounded_weights[layer]), self.biases[layer], out=out)
 
+    @abstractmethod
+    def evaluate(self, x: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        """What `runs.MEASURES` has of this kind of network, on examples [n, in] with their targets, dropout off: [N] each."""
+
+    @abstractmethod
     def _loss(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss [N], and what `_output_gradient` can use of the way there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _output_gradient(self, outputs: Tensor, targets: Tensor, kept: Tensor) -> Tensor:
         """d loss / d outputs, [N, batch, out]."""
-        raise NotImplementedError
 
     def _backward(self, x: Tensor, delta: Tensor) -> None:
         for layer in range(len(self._hidden), -1, -1):
@@ -225,16 +230,16 @@ class Stack:
 class PerceptronStack(Stack):
     """Classifiers: softmax at the end, log loss in nats."""
 
-    def evaluate(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Mean log loss in nats and error in percent on examples [n, in] with labels [n], dropout off: [N] and [N]."""
         losses = torch.zeros(self.size, device=self.device)
         wrong = torch.zeros(self.size, device=self.device)
         for piece, logits in self.outputs(x):
-            targets = labels[piece].expand(self.size, logits.shape[1])
-            loss, _ = self._loss(logits, targets)
+            labels = targets[piece].expand(self.size, logits.shape[1])
+            loss, _ = self._loss(logits, labels)
             losses += loss * logits.shape[1]
-            wrong += (logits.argmax(-1) != targets).sum(-1)
-        return losses / len(labels), 100 * wrong / len(labels)
+            wrong += (logits.argmax(-1) != labels).sum(-1)
+        return losses / len(targets), 100 * wrong / len(targets)
 
     def wrong(self, x: Tensor, labels: Tensor) -> Tensor:
         """Which examples [n, in] each network gets wrong, dropout off: [N, n] bool."""
@@ -268,7 +273,7 @@ class AutoencoderStack(Stack):
         return kept.mul_(2 / (outputs.shape[1] * outputs.shape[2]))
 
 
-STACKS: dict[str, type[PerceptronStack] | type[AutoencoderStack]] = {"perceptron": PerceptronStack, "autoencoder": AutoencoderStack}
+STACKS: dict[str, type[Stack]] = {"perceptron": PerceptronStack, "autoencoder": AutoencoderStack}
 """The stack of each network of `RunConfig`."""
 
 

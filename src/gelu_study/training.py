@@ -28,7 +28,7 @@ from gelu_study import activations
 from gelu_study.checkpoints import Checkpoint, Checkpoints
 from gelu_study.datasets import Dataset
 from gelu_study.errors import ConfigurationError
-from gelu_study.networks import STACKS, PerceptronStack, runs_of_equal
+from gelu_study.networks import STACKS, PerceptronStack, Stack, runs_of_equal
 from gelu_study.random_streams import generator, minibatch_order
 from gelu_study.runs import MEASURES, RunConfig, RunRecord
 
@@ -394,7 +394,7 @@ def train(
 
 
 def _after_training(
-    network: Any, examples: Examples, noise: Sequence[float], log: _Log, steps: int
+    network: Stack, examples: Examples, noise: Sequence[float], log: _Log, steps: int
 ) -> dict[str, list[list[float]] | list[list[int]]]:
     """What is measured once, at the end, a list for each run: loss and error on noisy test inputs, the places of wrong answers.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -122,17 +121,8 @@ def answer(found: Study) -> None:
 
 def answer_lines(judgement: Judgement) -> list[str]:
     """The answer as Markdown lines: a headline, then each learning rate."""
-    lines = [experiment.headline(judgement, "GELU's reconstruction error on test images"), ""]
-    cells = list(product(published.AUTOENCODER, judging.RIVALS))
-    for rate in published.AUTOENCODER:
-        parts = [
-            experiment.compared_with(part, activations.title(rival))
-            for (at, rival), part in zip(cells, judgement.parts, strict=True)
-            if at == rate and part.n
-        ]
-        if parts:
-            lines.append(f"- At {pages.rate(rate)}: GELU's is {experiment.joined(parts)}.")
-    return lines
+    groups = [f"At {pages.rate(rate)}" for rate in published.AUTOENCODER]
+    return experiment.answer_lines(judgement, "GELU's reconstruction error on test images", groups)
 
 
 @figures.typeset

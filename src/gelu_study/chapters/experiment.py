@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from itertools import groupby, product
 
 import numpy as np
 import pandas as pd
@@ -93,6 +94,17 @@ def compared_with(part: Part, rival: str) -> str:
     around = f"95 % interval {pages.span(part.low, part.high)}; " if not math.isnan(part.low) else ""
     around = "one seed, no interval; " if part.n == 1 else around
     return f"{pages.against(part.measured, rival)} ({around}{part.verdict})"
+
+
+def answer_lines(judgement: Judgement, what: str, groups: Sequence[str]) -> list[str]:
+    """The answer as Markdown lines: `headline`, then for each group GELU against each rival, in the parts' order."""
+    lines = [headline(judgement, what), ""]
+    cells = zip(product(groups, judging.RIVALS), judgement.parts, strict=True)
+    for group, compared in groupby(cells, key=lambda cell: cell[0][0]):
+        said = [compared_with(part, activations.title(rival)) for (_, rival), part in compared if part.n]
+        if said:
+            lines.append(f"- {group}: GELU's is {joined(said)}.")
+    return lines
 
 
 def title(name: str) -> str:

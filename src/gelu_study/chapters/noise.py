@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -56,17 +55,8 @@ def answer(found: Study) -> None:
 
 def answer_lines(judgement: Judgement) -> list[str]:
     """The answer as Markdown lines: a headline, then each quantity."""
-    lines = [experiment.headline(judgement, "GELU's mean over the levels of noise"), ""]
-    cells = list(product(QUANTITIES.values(), judging.RIVALS))
-    for words in QUANTITIES.values():
-        parts = [
-            experiment.compared_with(part, activations.title(rival))
-            for (quantity, rival), part in zip(cells, judgement.parts, strict=True)
-            if quantity == words and part.n
-        ]
-        if parts:
-            lines.append(f"- By {words}: GELU's is {experiment.joined(parts)}.")
-    return lines
+    groups = [f"By {words}" for words in QUANTITIES.values()]
+    return experiment.answer_lines(judgement, "GELU's mean over the levels of noise", groups)
 
 
 def _intervals(drawn: Array) -> Array:
