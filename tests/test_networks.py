@@ -301,7 +301,7 @@ CHECKPOINTED = [
 @pytest.mark.parametrize("changes", [{}, {"normalisation": "batch", "optimiser": "momentum"}, {"optimiser": "sgd"}])
 def test_training_goes_on_from_a_checkpoint(changes, digits, tmp_path):
     """Two epochs, then on to five, in another company: as if never interrupted."""
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=True)
     short = [dataclasses.replace(config, **changes) for config in CHECKPOINTED]
     long = [dataclasses.replace(config, epochs=5) for config in short]
     whole = training.train(long, digits, CPU)
@@ -320,7 +320,7 @@ def test_training_goes_on_from_a_checkpoint(changes, digits, tmp_path):
 
 
 def test_a_checkpoint_of_the_same_company_changes_no_bit(digits, tmp_path):
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, keep=True)
     long = [dataclasses.replace(config, epochs=4) for config in CHECKPOINTED]
     training.train(CHECKPOINTED, digits, CPU, checkpoints=checkpoints)
     for one, other in zip(
@@ -330,7 +330,7 @@ def test_a_checkpoint_of_the_same_company_changes_no_bit(digits, tmp_path):
 
 
 def test_checkpoints_that_cannot_be_used_are_named(digits, tmp_path):
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, keep=True)
     longer = dataclasses.replace(BASE, epochs=3)
     (fresh,) = training.train([longer], digits, CPU)
     training.train([BASE], digits, CPU, checkpoints=checkpoints)
@@ -356,12 +356,12 @@ def test_a_folder_that_cannot_be_written_loses_no_training(digits, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.warns(CheckpointWarning, match="no checkpoint could be written"):
-        (record,) = training.train([BASE], digits, CPU, checkpoints=Checkpoints(blocked / "below"))
+        (record,) = training.train([BASE], digits, CPU, checkpoints=Checkpoints(blocked / "below", keep=True))
     assert record.status == "finished"
 
 
 def test_a_shorter_run_leaves_a_checkpoint_that_is_further_on(digits, tmp_path):
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, keep=True)
     longer = dataclasses.replace(BASE, epochs=3)
     training.train([longer], digits, CPU, checkpoints=checkpoints)
     before = checkpoints.path(BASE).read_bytes()
@@ -370,3 +370,12 @@ def test_a_shorter_run_leaves_a_checkpoint_that_is_further_on(digits, tmp_path):
     assert checkpoints.path(BASE).read_bytes() == before and checkpoints.epoch(longer) == 3
     checkpoints.remove([longer])
     assert not checkpoints.path(BASE).exists()
+
+
+def test_a_short_training_writes_no_checkpoint_that_nobody_keeps(digits, tmp_path, monkeypatch):
+    training.train([BASE], digits, CPU, checkpoints=Checkpoints(tmp_path / "brief"))
+    assert not (tmp_path / "brief").exists()
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
+    long = dataclasses.replace(BASE, epochs=3)
+    training.train([long], digits, CPU, checkpoints=Checkpoints(tmp_path / "long"))
+    assert Checkpoints(tmp_path / "long").epoch(long) == 2  # the last before the end

@@ -195,11 +195,11 @@ def test_large_networks_share_a_stack_with_fewer():
 
 def test_checkpoints_go_when_their_runs_are_done_unless_kept(tmp_path, digits):
     configs = protocols.plan("mnist-autoencoder", "smoke", learning_rates=[1e-3], seeds=[0])
-    kept = Checkpoints(tmp_path / "kept")
-    sweep.complete(configs, Ledger(tmp_path / "ledger"), device="cpu", checkpoints=kept, keep_checkpoints=True)
+    kept = Checkpoints(tmp_path / "kept", keep=True)
+    sweep.complete(configs, Ledger(tmp_path / "ledger"), device="cpu", checkpoints=kept)
     assert [kept.epoch(config) for config in configs] == [2, 2, 2]
     longer = protocols.plan("mnist-autoencoder", "smoke", learning_rates=[1e-3], seeds=[0], epochs=3)
-    (first, *_) = sweep.complete(longer, Ledger(tmp_path / "ledger"), device="cpu", checkpoints=kept)
+    (first, *_) = sweep.complete(longer, Ledger(tmp_path / "ledger"), device="cpu", checkpoints=Checkpoints(kept.folder))
     assert first.environment["earlier"][0]["epochs"] == [1, 2] and not list(kept.folder.iterdir())
     straight = sweep.complete(longer, Ledger(tmp_path / "straight"), device="cpu")
     assert straight[0].curves == first.curves

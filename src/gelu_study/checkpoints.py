@@ -37,10 +37,10 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a folder, which is made at the first write."""
+    """The checkpoints in a folder, which is made at the first write; with `keep`, finished runs leave one to be trained on from."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], keep: bool = False) -> None:
+        self.folder, self.keep = Path(folder), keep
 
     def path(self, config: RunConfig) -> Path:
         """Where the checkpoint of that run's trajectory lies, or would lie."""

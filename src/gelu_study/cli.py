@@ -272,8 +272,7 @@ def _run(options: argparse.Namespace) -> int:
         dataset=options.dataset,
         device=options.device,
         stack_size=options.stack,
-        checkpoints=Checkpoints(options.checkpoints),
-        keep_checkpoints=options.keep_checkpoints,
+        checkpoints=Checkpoints(options.checkpoints, options.keep_checkpoints),
         ledger=options.ledger,
         data_root=options.data_root,
     )

@@ -6,9 +6,8 @@ of an experiment of our own), `powered` (with more seeds, where validation chose
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -62,23 +61,19 @@ _SMOKE = Grid(*_DIGITS, (32,) * 8, 2, (0, 1), learning_rates=(1e-3,), batch_size
 _QUICK = Grid(*_MNIST, _CLASSIFIER, 5, (0, 1, 2))
 
 
-def _with(grid: Grid, **changes: Any) -> Grid:
-    return dataclasses.replace(grid, **changes)
-
-
 def _scales(smoke: Grid, quick: Grid, paper: Grid, more_seeds: tuple[int, ...] = ()) -> dict[str, Grid]:
-    return {"smoke": smoke, "quick": quick, "paper": paper, "powered": _with(paper, more_seeds=more_seeds)}
+    return {"smoke": smoke, "quick": quick, "paper": paper, "powered": replace(paper, more_seeds=more_seeds)}
 
 
 def _autoencoder(**sizes: Any) -> Grid:
-    fixed = {"keep_probabilities": (1.0,), "batch_size": 64, "network": "autoencoder", "chooses": False}
-    return _with(Grid("mnist", 60_000, 0, _AUTOENCODER, 250, (0, 1, 2)), **fixed, **sizes)
+    fixed: dict[str, Any] = {"keep_probabilities": (1.0,), "batch_size": 64, "network": "autoencoder", "chooses": False}
+    return replace(Grid("mnist", 60_000, 0, _AUTOENCODER, 250, (0, 1, 2)), **fixed, **sizes)
 
 
-_NOISE = {"keep_probabilities": (1.0,), "learning_rates": (1e-3,), "test_noise": NOISE, "chooses": False}
+_NOISE: dict[str, Any] = {"keep_probabilities": (1.0,), "learning_rates": (1e-3,), "test_noise": NOISE, "chooses": False}
 
 # ReLU without dropout and at keep probability 1/2 are the classifier's own runs
-_SOI = (
+_SOI: tuple[Mapping[str, Any], ...] = (
     {"activations": ("soi",), "keep_probabilities": (1.0,)},
     {"experiment": "mnist-classifier", "activations": ("relu",), "keep_probabilities": (1.0, 0.5)},
     {"activations": ("relu",), "keep_probabilities": (0.75,)},
@@ -101,7 +96,7 @@ _ONE_AT_A_TIME: tuple[Mapping[str, Any], ...] = (
     ),
     {"activations": ("gelu",), "learning_rates": RATES["adam-tensorflow"]},
 )
-_RECIPE = {"keep_probabilities": (1.0,), "chooses": False}
+_RECIPE: dict[str, Any] = {"keep_probabilities": (1.0,), "chooses": False}
 
 # The classifier at the learning rate that validation chose, with one thing changed; the unchanged runs are the classifier's own
 _DEPARTURES: tuple[Mapping[str, Any], ...] = (
@@ -111,11 +106,11 @@ _DEPARTURES: tuple[Mapping[str, Any], ...] = (
     {"optimiser": "adam"},
     {"train_examples": 60_000, "validation_examples": 0},
 )
-_AT_CHOICE = {"keep_probabilities": (1.0,), "learning_rates": (1e-3,), "chooses": False}
+_AT_CHOICE: dict[str, Any] = {"keep_probabilities": (1.0,), "learning_rates": (1e-3,), "chooses": False}
 
 _GRIDS: dict[str, dict[str, Grid]] = {
     "mnist-classifier": _scales(_SMOKE, _QUICK, _PAPER, POWERED_SEEDS),
-    "mnist-noise": _scales(_with(_SMOKE, **_NOISE), _with(_QUICK, **_NOISE), _with(_PAPER, **_NOISE), POWERED_SEEDS),
+    "mnist-noise": _scales(replace(_SMOKE, **_NOISE), replace(_QUICK, **_NOISE), replace(_PAPER, **_NOISE), POWERED_SEEDS),
     "mnist-autoencoder": _scales(
         _autoencoder(
             dataset="digits", train_examples=1_152, hidden=(32, 16, 32), epochs=2, seeds=(0, 1), learning_rates=(1e-2, 1e-3)
@@ -124,20 +119,20 @@ _GRIDS: dict[str, dict[str, Grid]] = {
         _autoencoder(learning_rates=(1e-2, 1e-3, 1e-4, 1e-5)),
     ),
     "mnist-soi": _scales(
-        _with(_SMOKE, variants=_SOI),
-        _with(_QUICK, variants=_SOI, learning_rates=(1e-3,)),
-        _with(_PAPER, variants=_SOI),
+        replace(_SMOKE, variants=_SOI),
+        replace(_QUICK, variants=_SOI, learning_rates=(1e-3,)),
+        replace(_PAPER, variants=_SOI),
         POWERED_SEEDS,
     ),
     "mnist-recipe": _scales(
-        _with(_SMOKE, **_RECIPE, variants=({"normalisation": "batch"}, {"optimiser": "momentum", "initialisation": "he"})),
-        _with(_QUICK, **_RECIPE, train_examples=12_800, epochs=5, seeds=(0,), variants=_FACTORIAL),
-        _with(_PAPER, **_RECIPE, train_examples=12_800, epochs=10, seeds=(0, 1, 2), variants=(*_FACTORIAL, *_ONE_AT_A_TIME)),
+        replace(_SMOKE, **_RECIPE, variants=({"normalisation": "batch"}, {"optimiser": "momentum", "initialisation": "he"})),
+        replace(_QUICK, **_RECIPE, train_examples=12_800, epochs=5, seeds=(0,), variants=_FACTORIAL),
+        replace(_PAPER, **_RECIPE, train_examples=12_800, epochs=10, seeds=(0, 1, 2), variants=(*_FACTORIAL, *_ONE_AT_A_TIME)),
     ),
     "mnist-departures": _scales(
-        _with(_SMOKE, **_AT_CHOICE, variants=({}, *_DEPARTURES[1:4])),
-        _with(_QUICK, **_AT_CHOICE, variants=_DEPARTURES),
-        _with(_PAPER, **_AT_CHOICE, variants=_DEPARTURES),
+        replace(_SMOKE, **_AT_CHOICE, variants=({}, *_DEPARTURES[1:4])),
+        replace(_QUICK, **_AT_CHOICE, variants=_DEPARTURES),
+        replace(_PAPER, **_AT_CHOICE, variants=_DEPARTURES),
     ),
 }
 # How a scale changes where its data set is asked to be another one
@@ -186,7 +181,7 @@ def plan(
     """
     base = grid(experiment, scale, dataset)
     if epochs is not None:
-        base = dataclasses.replace(base, epochs=epochs)
+        base = replace(base, epochs=epochs)
     given: dict[str, Iterable[Any] | None] = {
         "activations": activations,
         "keep_probabilities": keep_probabilities,

@@ -52,7 +52,7 @@ def verdict(
        losses differ by orders of magnitude between settings and a margin must mean the same in all of them. Seeds that
        only one side has are left out and counted.
     3. *A diverged run counts, as the worst:* its loss is infinite. Medians and ranks stay defined. Two diverged runs of
-       a seed are a tie.
+       a seed are a tie; where every run of both sides diverged that shows no equivalence, and the comparison is unresolved.
     4. *Tests.* `p_value`: the two-sided paired t test of mean d = 0. `p_equivalent`: two one-sided paired t tests
        (Schuirmann 1987) of |mean d| < ln 1.05, a margin of 5 %. The t test is used because d is a difference of
        logarithms of two like quantities, hence near symmetric, and because the paper's five seeds can decide with it:
@@ -109,15 +109,10 @@ def combined(verdicts: Iterable[str], *, ties: bool = False) -> str:
 
 
 def verdicts_together(comparisons: Sequence[Comparison]) -> list[str]:
-    """`verdict` of each comparison of one claim, with the p values adjusted over them by Holm's method.
-
-    Where every run of both sides diverged there is no tie but nothing to compare: unresolved.
-    """
+    """`verdict` of each comparison of one claim, with the p values adjusted over them by Holm's method."""
     p_values, p_equivalent = (holm([getattr(item, name) for item in comparisons]) for name in ("p_value", "p_equivalent"))
     return [
-        UNRESOLVED
-        if 0 < item.n == item.diverged_a == item.diverged_b
-        else verdict(item.n, float(p), float(q), item.shift, item.median_difference)
+        verdict(item.n, float(p), float(q), item.shift, item.median_difference)
         for item, p, q in zip(comparisons, p_values, p_equivalent, strict=True)
     ]
 
@@ -180,6 +175,8 @@ def compare(a: pd.Series | ArrayLike, b: pd.Series | ArrayLike, margin: float = 
     n, nan = len(d), math.nan
     median, low, high = median_interval(d)
     test, shift, p_value, p_equivalent, p_signed_rank = _tests(d, math.log1p(margin))
+    if n and np.isinf([x, y]).all():  # ties of runs that all diverged show nothing to be equivalent
+        p_equivalent = 1.0
     mean = float(np.mean(d)) if n and np.isfinite(d).all() else nan
     spread = float(np.std(d, ddof=1)) if n > 1 and np.isfinite(d).all() else nan
     return Comparison(

@@ -60,7 +60,6 @@ def run(
     ledger: str | os.PathLike[str] | Ledger | None = None,
     data_root: Path | None = None,
     checkpoints: Checkpoints | None = None,
-    keep_checkpoints: bool = False,
 ) -> Study:
     """Resolve the plan (see `protocols.plan`; an empty list is the scale's own), train what is missing if `train`, read records.
 
@@ -91,7 +90,6 @@ def run(
                 stack_size=stack_size,
                 data_root=data_root,
                 checkpoints=checkpoints or Checkpoints(paths.CHECKPOINTS),
-                keep_checkpoints=keep_checkpoints,
             )
         return [record for config in configs if (record := book.get(config.key)) is not None]
 

@@ -115,13 +115,11 @@ def complete(
     stack_size: int | None = None,
     data_root: Path | None = None,
     checkpoints: Checkpoints | None = None,
-    keep_checkpoints: bool = False,
     stream: TextIO | None = None,
 ) -> list[RunRecord]:
     """Train what the ledger lacks of these runs and return the records of all of them, in their order.
 
-    With `checkpoints`, long trainings go on where they were interrupted; those of finished runs are deleted unless they are to be
-    kept, for a plan with more epochs.
+    With `checkpoints`, long trainings go on where they were interrupted; those of finished runs are deleted unless they are kept.
 
     Raises `ConfigurationError` for a device that is not there, `DataError` when data are missing, `LedgerError` when a record
     cannot be written. Records of the stacks that ended before stay in the ledger.
@@ -144,7 +142,7 @@ def complete(
                 advance = per_network(reporter, len(stack))
                 for record in training.train(stack, loaded[stack[0].dataset], where, advance, checkpoints):
                     ledger.write(record)
-                if checkpoints and not keep_checkpoints:
+                if checkpoints and not checkpoints.keep:
                     checkpoints.remove(stack)
                 reporter.finish_runs(len(stack))
         finally:

@@ -313,7 +313,8 @@ def train(
     """Train the runs together on the device and return their records, in the order of `configs`.
 
     With `checkpoints`, training goes on from what they hold, the same for every run of the stack (`Checkpoints.epoch`), and leaves
-    one of each run now and then and at the end. Raises `ConfigurationError` when the runs do not fit in one stack or with the data.
+    one of each run now and then, and at the end where they are kept. Raises `ConfigurationError` when the runs do not fit in one
+    stack or with the data.
     """
     source_revision()  # now: the checkout may move on while the stack trains
     first = configs[0]
@@ -366,8 +367,8 @@ def train(
                 log.add(f"test_{name}", _numpy(values), done)
             if (log.diverged_at >= 0).all():
                 break
-            last = epoch + 1 == first.epochs
-            if checkpoints and (last or time.perf_counter() - saved >= CHECKPOINT_SECONDS):
+            last, due = epoch + 1 == first.epochs, time.perf_counter() - saved >= CHECKPOINT_SECONDS
+            if checkpoints and (checkpoints.keep if last else due):
                 for index, config in enumerate(trainer.configs):
                     state = Checkpoint(epoch + 1, trainer.state(index), log.state(index), [*earlier, part(epoch + 1)])
                     checkpoints.write(config, state)

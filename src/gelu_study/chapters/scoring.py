@@ -68,7 +68,7 @@ def per_run(records: Iterable[RunRecord]) -> pd.DataFrame:
     """
     rows = []
     shown = usable(records)
-    statistics.refuse_mixture(ledger.table(shown).drop(columns="experiment"))  # one recipe may serve two experiments
+    statistics.refuse_mixture(ledger.table(shown))
     for record in shown:
         config = record.config
         row: dict[str, str | float] = {
