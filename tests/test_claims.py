@@ -558,6 +558,8 @@ def test_infinite_and_absent_numbers_are_plain_json_and_text() -> None:
     assert (found["verdict"], found["measured"], found["n"]) == (UNRESOLVED, "inf", 3)
     assert found["statement"] and len(found["comparisons"]) == 6
     assert sigmoid["low"] is None and sigmoid["n"] is None
-    head, first, second = claims.as_text(rows).splitlines()
+    table, legend = claims.as_text(rows).split("\n\n")
+    head, first, second = table.splitlines()
     assert head.index("verdict") == first.index(UNRESOLVED) == second.index(REPRODUCED)
     assert " inf " in first and " 0.1 " in second and "0.117" in second
+    assert "ratio" in legend and "distance" in legend

@@ -104,6 +104,10 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
+_LEGEND = """paper, measured: the ratio, below 1 where the claim holds, of the claim's weakest comparison, with a 95 % bootstrap interval over n
+paired seeds; for Sigmoid and Gaussian the distance itself. `--format json` has every comparison."""
+
+
 def as_text(rows: Sequence[Row]) -> str:
     """The table of verdicts for a terminal."""
 
@@ -119,7 +123,7 @@ def as_text(rows: Sequence[Row]) -> str:
         numbers = f"{paper:>6}  {shown(part.measured):>8}  {around:<14}  {'' if part.n is None else part.n:>3}"
         lacking = f" ({row.judgement.lacking})" if row.judgement.lacking else ""
         lines.append(f"{row.name:<{width}}  {numbers}  {row.verdict}{lacking}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _LEGEND])
 
 
 def tally(rows: Sequence[Row], names: bool = True) -> str:

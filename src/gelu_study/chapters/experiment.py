@@ -91,8 +91,10 @@ def _once(verdict: str) -> str:
 
 def compared_with(part: Part, rival: str) -> str:
     """A comparison in words: "12 % lower than ReLU's (95 % interval 31 % to 5.2 % lower; reproduced)"."""
-    around = f"95 % interval {pages.span(part.low, part.high)}; " if not math.isnan(part.low) else ""
-    around = "one seed, no interval; " if part.n == 1 else around
+    if part.n == 1:
+        around = "one seed, no interval; "
+    else:
+        around = "" if math.isnan(part.low) else f"95 % interval {pages.span(part.low, part.high)}; "
     return f"{pages.against(part.measured, rival)} ({around}{part.verdict})"
 
 
