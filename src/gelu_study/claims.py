@@ -104,8 +104,9 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-_LEGEND = """paper, measured: the ratio, below 1 where the claim holds, of the claim's weakest comparison, with a 95 % bootstrap interval over n
-paired seeds; for Sigmoid and Gaussian the distance itself. `--format json` has every comparison."""
+_LEGEND = """\
+paper, measured: the ratio, below 1 where the claim holds, of the claim's weakest comparison, with a 95 % bootstrap
+interval over n paired seeds; for Sigmoid and Gaussian the distance itself. `--format json` has every comparison."""
 
 
 def as_text(rows: Sequence[Row]) -> str:
