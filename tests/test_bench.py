@@ -16,7 +16,7 @@ def test_arithmetic_of_the_papers_network():
 
 def test_the_stack_computes_what_the_plain_loop_computes():
     device = torch.device("cpu")
-    examples = training.Examples.of(bench._random_dataset(), 55_000, 5_000, device)
+    examples = training.stacks.Examples.of(bench._random_dataset(), 55_000, 5_000, device)
     assert bench.agreement(examples, device, steps=5) < 1e-4
 
 

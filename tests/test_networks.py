@@ -200,8 +200,8 @@ def test_noise_is_uniform_and_one_for_all_widths(digits):
             return super().evaluate(x, labels)
 
     network = Watching((64, 8, 10), ["relu"], [1.0], [0], 16, CPU)
-    examples = training.Examples((x, y), (x, y), (x, y), 10)
-    training._after_training(network, examples, (1.0, 2.0), training._Log(1, 0.9), 1)
+    examples = training.stacks.Examples((x, y), (x, y), (x, y), 10)
+    training.stacks._after_training(network, examples, (1.0, 2.0), training.stacks._Log(1, 0.9), 1)
     unit = torch.rand(x.shape, generator=generator(0, "test noise")) * 2 - 1
     torch.testing.assert_close(seen[0] - x, unit)
     torch.testing.assert_close(seen[1] - x, 2 * unit)
@@ -372,10 +372,9 @@ def test_a_shorter_run_leaves_a_checkpoint_that_is_further_on(digits, tmp_path):
     assert not checkpoints.path(BASE).exists()
 
 
-def test_a_short_training_writes_no_checkpoint_that_nobody_keeps(digits, tmp_path, monkeypatch):
+def test_a_short_training_writes_no_checkpoint_that_nobody_keeps(digits, tmp_path):
     training.train([BASE], digits, CPU, checkpoints=Checkpoints(tmp_path / "brief"))
     assert not (tmp_path / "brief").exists()
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
     long = dataclasses.replace(BASE, epochs=3)
-    training.train([long], digits, CPU, checkpoints=Checkpoints(tmp_path / "long"))
+    training.train([long], digits, CPU, checkpoints=Checkpoints(tmp_path / "long", every=0))
     assert Checkpoints(tmp_path / "long").epoch(long) == 2  # the last before the end

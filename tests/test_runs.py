@@ -42,19 +42,33 @@ OTHER = {
     "test_noise": (0.0, 0.5), "precision": "bfloat16",
 }  # fmt: skip
 
+IMAGES = RunConfig(
+    "cifar10-convnet", "cifar10", datasets.content_hash("cifar10"), 45_000, 5_000, "shallow-convnet", (96,) * 9, "gelu_tanh", "glorot",
+    "nesterov", 1e-3, 0.5, 100, 200, "float32", 0, normalisation="batch", preprocessing="zca",
+)  # fmt: skip
+OTHER_IMAGES = {
+    "preprocessing": "channels", "augmentation": "mirrors-and-crops", "input_noise": 0.15, "schedule": "cosine", "momentum": 0.85,
+    "weight_decay": 5e-4, "label_smoothing": 0.2, "test_views": 6,
+}  # fmt: skip
 
-@pytest.mark.parametrize("name", [item.name for item in dataclasses.fields(RunConfig) if item.name in OTHER])
-def test_every_field_changes_the_key(name):
-    assert dataclasses.replace(CONFIG, **{name: OTHER[name]}).key != CONFIG.key
+
+CHANGED = [(CONFIG, name, value) for name, value in OTHER.items()] + [(IMAGES, name, value) for name, value in OTHER_IMAGES.items()]
+
+
+@pytest.mark.parametrize(("config", "name", "value"), CHANGED, ids=[name for _, name, _ in CHANGED])
+def test_every_field_changes_the_key(config, name, value):
+    other = dataclasses.replace(config, **{name: value})
+    assert other.key != config.key
+    assert RunConfig.from_dict(json.loads(json.dumps(other.to_dict()))) == other
 
 
 def test_no_field_is_left_out_above():
-    assert {item.name for item in dataclasses.fields(RunConfig)} == set(OTHER)
+    assert {item.name for item in dataclasses.fields(RunConfig)} == set(OTHER) | set(OTHER_IMAGES)
 
 
 def test_later_fields_leave_older_keys_alone():
     """Those at their default are no part of the canonical form: the records before them keep their names."""
-    assert not {"normalisation", "test_noise"} & set(CONFIG.to_dict())
+    assert not {"normalisation", "test_noise", *OTHER_IMAGES} & set(CONFIG.to_dict())
     other = dataclasses.replace(CONFIG, normalisation="batch", test_noise=(0, 1))
     assert other.to_dict()["normalisation"] == "batch" and other.to_dict()["test_noise"] == [0.0, 1.0]
     assert RunConfig.from_dict(other.to_dict()) == other
@@ -63,8 +77,9 @@ def test_later_fields_leave_older_keys_alone():
 
 def test_a_trajectory_is_a_run_of_any_length():
     assert dataclasses.replace(CONFIG, epochs=7).trajectory == CONFIG.trajectory
-    for name in set(OTHER) - {"epochs"}:
-        assert dataclasses.replace(CONFIG, **{name: OTHER[name]}).trajectory != CONFIG.trajectory
+    for config, name, value in CHANGED:
+        if name != "epochs":
+            assert dataclasses.replace(config, **{name: value}).trajectory != config.trajectory
 
 
 @pytest.mark.parametrize(
@@ -83,6 +98,33 @@ def test_a_trajectory_is_a_run_of_any_length():
 def test_bad_values_are_refused(name, value, message):
     with pytest.raises(ConfigurationError, match=message):
         dataclasses.replace(CONFIG, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"initialisation": "unit-norm"}, "for network shallow-convnet; known are glorot"), ({"optimiser": "adam"}, "known are adam-theano"),
+        ({"normalisation": "none"}, "known are batch"), ({"preprocessing": "unit"}, "known are zca"), ({"augmentation": "crops"}, "mirrors-and-crops"),
+        ({"schedule": "step"}, "half-then-linear"), ({"precision": "float16"}, "tf32"), ({"activation": "soi"}, "fully connected"),
+        ({"momentum": 1.0}, "momentum is 1.0; it must be at least 0 and below 1"), ({"input_noise": -0.1}, "at least 0"),
+        ({"weight_decay": float("inf")}, "below inf"), ({"label_smoothing": float("nan")}, "below 1"), ({"test_views": 3}, "1 or 6"),
+        ({"optimiser": "adam-theano", "momentum": 0.5}, "leave it out"), ({"test_noise": (1.0,)}, "perceptrons"),
+    ],
+)  # fmt: skip
+def test_bad_values_for_convolutional_networks_are_refused(change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        dataclasses.replace(IMAGES, **change)
+
+
+@pytest.mark.parametrize(("name", "value"), OTHER_IMAGES.items())
+def test_dense_networks_have_none_of_what_images_have(name, value):
+    with pytest.raises(ConfigurationError, match=name):
+        dataclasses.replace(CONFIG, **{name: value})
+
+
+def test_mirrored_copies_double_an_epoch():
+    config = dataclasses.replace(IMAGES, augmentation="mirrors-and-crops", batch_size=128)
+    assert (config.steps_per_epoch, IMAGES.steps_per_epoch) == (90_000 // 128, 450)
 
 
 def test_unknown_and_absent_fields_are_refused():

@@ -108,7 +108,7 @@ def test_stacks_hold_everything_once_and_evenly():
     smoke = protocols.plan("mnist-classifier", "smoke")
     groups = sweep.stacks([*plan, *smoke], 16)
     assert sorted(c.key for group in groups for c in group) == sorted(c.key for c in [*plan, *smoke])
-    assert all(len({training.stack_shape(c) for c in group}) == 1 for group in groups)
+    assert all(len({training.stacks.stack_shape(c) for c in group}) == 1 for group in groups)
     assert {len(group) for group in groups} == {15, 12}
     with pytest.raises(ConfigurationError, match="at least one"):
         sweep.stacks(plan, 0)

@@ -202,7 +202,7 @@ def test_activations_of_a_seed_start_alike(mixed):
 
 
 def test_parts_of_the_data(mnist):
-    parts = training.Examples.of(mnist, 55_000, 5_000, CPU)
+    parts = training.stacks.Examples.of(mnist, 55_000, 5_000, CPU)
     assert [len(part[0]) for part in (parts.train, parts.validation, parts.test)] == [55_000, 5_000, 10_000]
     assert parts.train[0].shape[1] == 784 and parts.train[0].min() == 0 and parts.train[0].max() == 1
     assert parts.validation[1].tolist() == mnist.y_train[55_000:].tolist()

@@ -42,7 +42,7 @@ def measure(device: str = "auto", seconds: float = 3.0) -> dict[str, Any]:
     """Measure everything; `seconds` for each entry. Times are milliseconds a network-step: one minibatch of 128 for one network."""
     where = training.resolve_device(device)
     data = _random_dataset()
-    examples = training.Examples.of(data, 55_000, 5_000, where)
+    examples = training.stacks.Examples.of(data, 55_000, 5_000, where)
     entries: dict[tuple[str, str], tuple[int, Step]] = {}
     for name in ACTIVATIONS:
         entries[name, "DataLoader loop"] = (1, _dataloader_loop(data, name, where))
@@ -141,7 +141,7 @@ def matrix_rate(device: torch.device, size: int = 2048, repeats: int = 8) -> flo
     return 2 * size**3 / min(once() for _ in range(repeats))
 
 
-def in_memory_loop(config: RunConfig, examples: training.Examples, device: torch.device) -> Callable[[], torch.Tensor]:
+def in_memory_loop(config: RunConfig, examples: training.stacks.Examples, device: torch.device) -> Callable[[], torch.Tensor]:
     """One network trained as plainly as can be with data in memory: modules, autograd, fused Adam; each call is a step.
 
     Starts from the run's weights and sees its minibatches, so its losses are those of the engine up to rounding.
@@ -158,7 +158,7 @@ def in_memory_loop(config: RunConfig, examples: training.Examples, device: torch
         loss = nn.functional.cross_entropy(network(examples.train[0][chosen]), examples.train[1][chosen])
         adam.zero_grad()
         loss.backward()
-        adam.param_groups[0]["eps"] = training.ADAM_EPSILON / (1 - training.ADAM_BETAS[1] ** steps) ** 0.5
+        adam.param_groups[0]["eps"] = training.stacks.ADAM_EPSILON / (1 - training.stacks.ADAM_BETAS[1] ** steps) ** 0.5
         adam.step()
         return loss.detach()
 
@@ -179,10 +179,10 @@ def plain_network(config: RunConfig, inputs: int, classes: int) -> nn.Sequential
     return nn.Sequential(*layers[:-1])
 
 
-def agreement(examples: training.Examples, device: torch.device, steps: int = 30) -> float:
+def agreement(examples: training.stacks.Examples, device: torch.device, steps: int = 30) -> float:
     """Greatest relative difference of the training losses of the plain loop and of a stack with three activations."""
     configs = [_configs(name, 1)[0] for name in ACTIVATIONS]
-    trainer = training.StackTrainer(configs, examples, device)
+    trainer = training.stacks.StackTrainer(configs, examples, device)
     trainer.start_epoch(0)
     stacked = torch.stack([trainer.step(step, False)[0].clone() for step in range(steps)], 1)
     loops = [in_memory_loop(config, examples, device) for config in trainer.configs]
@@ -199,8 +199,8 @@ def peak_memory(device: torch.device) -> float:
 
 def _train_a_little(device: str) -> float:
     where = torch.device(device)
-    examples = training.Examples.of(_random_dataset(), 55_000, 5_000, where)
-    trainer = training.StackTrainer(_configs("gelu_tanh", 45, keep_probability=0.5), examples, where)
+    examples = training.stacks.Examples.of(_random_dataset(), 55_000, 5_000, where)
+    trainer = training.stacks.StackTrainer(_configs("gelu_tanh", 45, keep_probability=0.5), examples, where)
     trainer.start_epoch(0)
     for step in range(3):
         trainer.step(step, step == 0)
@@ -242,14 +242,14 @@ def _batches(config: RunConfig, device: torch.device) -> Iterator[torch.Tensor]:
     return chain.from_iterable(order[:whole].view(-1, config.batch_size).to(device) for order in chain(orders))
 
 
-def _stack(configs: list[RunConfig], examples: training.Examples, device: torch.device) -> Step:
-    trainer = training.StackTrainer(configs, examples, device)
+def _stack(configs: list[RunConfig], examples: training.stacks.Examples, device: torch.device) -> Step:
+    trainer = training.stacks.StackTrainer(configs, examples, device)
     trainer.start_epoch(0)
     steps = chain.from_iterable(repeat(range(trainer.steps_per_epoch)))
 
     def step() -> object:
         number = next(steps)
-        return trainer.step(number, number % training.CLEAN_EVERY == 0)
+        return trainer.step(number, number % training.stacks.CLEAN_EVERY == 0)
 
     return step
 

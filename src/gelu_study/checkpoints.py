@@ -31,16 +31,19 @@ class Checkpoint:
     """The state of one run after an epoch, counted from 1."""
 
     epoch: int
-    tensors: dict[str, Tensor]  # `training.StackTrainer.state`
+    tensors: dict[str, Tensor]  # what training goes on from
     log: dict[str, Any]  # the curves so far
     parts: list[dict[str, Any]]  # the environments in which it was trained so far
 
 
 class Checkpoints:
-    """The checkpoints in a folder, which is made at the first write; with `keep`, finished runs leave one to be trained on from."""
+    """The checkpoints in a folder, which is made at the first write.
 
-    def __init__(self, folder: str | os.PathLike[str], keep: bool = False) -> None:
-        self.folder, self.keep = Path(folder), keep
+    With `keep`, finished runs leave one to be trained on from; `every` is the least number of seconds between two of a run.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: bool = False, every: float = 300) -> None:
+        self.folder, self.keep, self.every = Path(folder), keep, every
 
     def path(self, config: RunConfig) -> Path:
         """Where the checkpoint of that run's trajectory lies, or would lie."""
@@ -99,7 +102,7 @@ class Checkpoints:
             if found["version"] != VERSION or RunConfig.from_dict(found["config"]).trajectory != config.trajectory:
                 raise ValueError("it belongs to another version or another run")
             checkpoint = Checkpoint(found["epoch"], found["tensors"], found["log"], found["parts"])
-            if type(checkpoint.epoch) is not int or checkpoint.epoch < 1 or "parameter 0" not in checkpoint.tensors:
+            if type(checkpoint.epoch) is not int or checkpoint.epoch < 1 or not checkpoint.tensors:
                 raise ValueError("it does not hold what it should")
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             reason = str(error).splitlines()[0].partition(".")[0] if str(error) else type(error).__name__

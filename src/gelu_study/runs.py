@@ -25,13 +25,38 @@ ENGINE = 1
 SCHEMA = 1
 """Version of the record's file format."""
 
+VIEWS = 6
+"""Of a test image: itself and two that are shifted by a pixel, each also mirrored."""
+
 KEEP_STEP = 2.0**-16
 """The nearest that a keep probability comes to 0 and 1: masks are drawn with 32 bits."""
-NETWORKS = ("perceptron", "autoencoder")
-INITIALISATIONS = ("unit-norm", "unit-norm-outgoing", "he", "variance-matched")
-OPTIMISERS = ("adam-tensorflow", "adam", "sgd", "momentum")
-NORMALISATIONS = ("none", "batch", "layer")
-PRECISIONS = ("float32", "bfloat16")
+DENSE = ("perceptron", "autoencoder")
+"""Fully connected networks, which train in stacks."""
+
+_FOR_DENSE = {
+    "initialisation": ("unit-norm", "unit-norm-outgoing", "he", "variance-matched"),
+    "optimiser": ("adam-tensorflow", "adam", "sgd", "momentum"),
+    "normalisation": ("none", "batch", "layer"),
+    "precision": ("float32", "bfloat16"),
+    "preprocessing": ("unit",),
+    "augmentation": ("none",),
+    "schedule": ("constant",),
+}
+_FOR_IMAGES = {
+    "optimiser": ("adam-theano", "nesterov", "nesterov-lookahead"),
+    "normalisation": ("batch",),
+    "precision": ("float32", "bfloat16", "tf32"),
+    "preprocessing": ("zca", "pixel-mean", "channels"),
+    "augmentation": ("none", "mirrors-and-crops", "flips-and-shifts"),
+    "schedule": ("constant", "half-then-linear", "cosine", "triangle"),
+}
+CHOICES: dict[str, dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(DENSE, _FOR_DENSE),
+    "shallow-convnet": {"initialisation": ("glorot",), **_FOR_IMAGES},
+    "wide-resnet": {"initialisation": ("he",), **_FOR_IMAGES},
+    "fast-convnet": {"initialisation": ("identity",), **_FOR_IMAGES},
+}
+"""The networks, and what is known of each field that names something."""
 
 
 @dataclass(frozen=True)
@@ -43,34 +68,40 @@ class RunConfig:
     dataset_sha256: str  # `datasets.content_hash`: the data's identity, whatever file they came from
     train_examples: int  # the first of the official training set
     validation_examples: int  # the last of the official training set; 0 leaves validation out
-    network: str  # "perceptron": a classifier; "autoencoder": reconstructs its input, with a linear output
-    hidden: tuple[int, ...]  # widths of the hidden layers
+    network: str  # "perceptron": a classifier; "autoencoder": reconstructs its input; convolutional: see `networks.convolutional`
+    hidden: tuple[int, ...]  # widths of the hidden layers, or channels of the convolutions
     activation: str  # with its form: "gelu" (exact), "gelu_tanh", ...; "soi": the stochastic map, `activations.SOIMap`
-    initialisation: str  # see `initialisations.weights`; biases 0
-    optimiser: str  # see `training.optimiser`
+    initialisation: str  # see `initialisations.weights` and `networks.convolutional`; biases 0
+    optimiser: str  # see `training.stacks.optimiser` and `training.optimisers`
     learning_rate: float
     keep_probability: float  # of a hidden unit, inverted scaling; 1 means no dropout
     batch_size: int
-    epochs: int  # each of train_examples // batch_size steps
-    precision: str  # of a training step's matrix products; everything else is float32
+    epochs: int  # each of steps_per_epoch steps
+    precision: str  # of a training step's products; of convolutional networks also what lies between them, and evaluation
     seed: int  # shared by all activations, so that runs of one seed start from the same draw and see the same minibatches
     engine: int = ENGINE
     normalisation: str = "none"  # of the pre-activations of hidden layers: over the batch, or over the layer's units
     test_noise: tuple[float, ...] = ()  # half-widths a of uniform noise on the test inputs, measured after the last epoch
+    preprocessing: str = "unit"  # pixels in [0, 1]; others: see `training.images_data`
+    augmentation: str = "none"  # of training images, see `training.images_data`
+    input_noise: float = 0.0  # standard deviation of normal noise on training inputs
+    schedule: str = "constant"  # of the learning rate over training, see `training.schedules`
+    momentum: float = 0.9  # of the optimisers with Nesterov momentum
+    weight_decay: float = 0.0  # times the weights, added to their gradient: twice the factor of a penalty on squares
+    label_smoothing: float = 0.0  # share of the target that is spread evenly over all classes
+    test_views: int = 1  # views of a test image whose outputs are averaged for the final test error, see `training.images`
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             object.__setattr__(self, item.name, _coerced(item.name, str(item.type), getattr(self, item.name)))
         activations.title(self.activation)
-        for name, known in (
-            ("network", NETWORKS),
-            ("initialisation", INITIALISATIONS),
-            ("optimiser", OPTIMISERS),
-            ("normalisation", NORMALISATIONS),
-            ("precision", PRECISIONS),
-        ):
+        if self.network not in CHOICES:
+            raise ConfigurationError(f"unknown network {self.network!r}; known are {', '.join(CHOICES)}")
+        for name, known in CHOICES[self.network].items():
             if getattr(self, name) not in known:
-                raise ConfigurationError(f"unknown {name} {getattr(self, name)!r}; known are {', '.join(known)}")
+                raise ConfigurationError(
+                    f"unknown {name} {getattr(self, name)!r} for network {self.network}; known are {', '.join(known)}"
+                )
         for name, least in (("train_examples", 1), ("validation_examples", 0), ("batch_size", 1), ("epochs", 1), ("engine", 1)):
             if getattr(self, name) < least:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least {least}")
@@ -91,12 +122,35 @@ class RunConfig:
         if not all(0 <= width < math.inf for width in self.test_noise):
             raise ConfigurationError(f"test_noise is {self.test_noise}; half-widths of noise are finite and at least 0")
         if self.test_noise and self.network != "perceptron":
-            raise ConfigurationError(f"test_noise is for classifiers, and the network is {self.network}; leave it empty")
+            raise ConfigurationError(f"test_noise is for perceptrons, and the network is {self.network}; leave it empty")
+        self._check_images()
+
+    def _check_images(self) -> None:
+        """What convolutional networks alone have."""
+        for name, below in (("input_noise", math.inf), ("weight_decay", math.inf), ("momentum", 1), ("label_smoothing", 1)):
+            if not 0 <= getattr(self, name) < below:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 0 and below {below}")
+        if self.test_views not in (1, VIEWS):
+            raise ConfigurationError(f"test_views is {self.test_views}; it is 1 or {VIEWS}")
+        if self.network in DENSE:
+            own = [name for name in _OF_IMAGES if self.to_dict().get(name) is not None]
+            if own:
+                raise ConfigurationError(f"{', '.join(own)} is for convolutional networks, and the network is {self.network}")
+            return
+        if self.activation in activations.STOCHASTIC:
+            raise ConfigurationError(f"{self.activation} is for fully connected networks, and the network is {self.network}")
+        if not self.optimiser.startswith("nesterov") and self.momentum != 0.9:
+            raise ConfigurationError(f"momentum is {self.momentum}, and {self.optimiser} has none of that kind; leave it out")
+
+    @property
+    def examples_per_epoch(self) -> int:
+        """Training examples in an epoch; with mirrored copies, each counts twice."""
+        return self.train_examples * (2 if self.augmentation == "mirrors-and-crops" else 1)
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole minibatches in an epoch; the rest of the permutation is left out of that epoch."""
-        return self.train_examples // self.batch_size
+        return self.examples_per_epoch // self.batch_size
 
     @property
     def depth(self) -> int:
@@ -118,6 +172,9 @@ class RunConfig:
         """The curves of a finished record by epochs, with their values an epoch."""
         kinds = MEASURES[self.network]
         validation = [f"validation_{kind}" for kind in kinds] if self.validation_examples else []
+        if self.network not in DENSE:
+            parts = [f"train_{kind}_epoch" for kind in kinds] + validation + [f"test_{kind}" for kind in kinds]
+            return dict.fromkeys(parts, 1)
         return {
             "train_loss": 3,
             "train_loss_smoothed": 3,
@@ -129,7 +186,20 @@ class RunConfig:
     @property
     def measures(self) -> tuple[str, ...]:
         """What a record says of the end of an epoch."""
-        return ("train_loss", *(name for name in self.curves if not name.startswith("train")))
+        return tuple(self.curve_of)
+
+    @property
+    def curve_of(self) -> dict[str, str]:
+        """The curve that holds each measure of the end of an epoch."""
+        epoch = {name.removesuffix("_epoch"): name for name in self.curves if name.endswith("_epoch")}
+        return epoch | {name: name for name in self.curves if not name.startswith("train")}
+
+    @property
+    def finals(self) -> tuple[str, ...]:
+        """What a record says of the end of training besides `measures`."""
+        kinds = MEASURES[self.network]
+        views = [f"test_{kind}_views" for kind in kinds] if self.test_views > 1 else []
+        return (*(f"train_{kind}_full" for kind in kinds), *views)
 
     @property
     def trajectory(self) -> str:
@@ -155,10 +225,20 @@ class RunConfig:
         return cls(**values)
 
 
-_LATER: dict[str, Any] = {"normalisation": "none", "test_noise": []}
+_OF_IMAGES: dict[str, Any] = {
+    "preprocessing": "unit",
+    "augmentation": "none",
+    "input_noise": 0.0,
+    "schedule": "constant",
+    "momentum": 0.9,
+    "weight_decay": 0.0,
+    "label_smoothing": 0.0,
+    "test_views": 1,
+}
+_LATER: dict[str, Any] = {"normalisation": "none", "test_noise": [], **_OF_IMAGES}
 """Fields that came after the first records, and their defaults."""
 
-MEASURES = {"perceptron": ("loss", "error"), "autoencoder": ("loss",)}
+MEASURES = {network: ("loss",) if network == "autoencoder" else ("loss", "error") for network in CHOICES}
 """What is measured of each network: log loss in nats and error in percent, or the mean squared error of a pixel."""
 
 
@@ -184,10 +264,10 @@ def _coerced(name: str, kind: str, value: Any) -> Any:
 class RunRecord:
     """What a finished run leaves: losses in nats (mean squared error for autoencoders), errors in percent.
 
-    `curves` holds lists, three values an epoch for `train_loss` (means over the thirds), `train_loss_smoothed` (exponential
-    smoothing with `training.SMOOTHING` a minibatch, as figures 2 and 3 plot it), `validation_loss` and `validation_error`; one an
-    epoch for `train_loss_epoch`, `test_loss` and `test_error`. A run without validation lacks those curves, an autoencoder has no
-    errors. With test noise there are also `noise_loss` and `noise_error`, a value a width, and `test_wrong`, the places of the
+    `curves` holds lists. Dense networks have three values an epoch for `train_loss` (means over the thirds), `train_loss_smoothed`
+    (exponential smoothing with `training.stacks.SMOOTHING` a minibatch, as figures 2 and 3 plot it), `validation_loss` and
+    `validation_error`; one an epoch for `train_loss_epoch`, `test_loss` and `test_error`. Convolutional ones have one an epoch for
+    everything, also for `train_error_epoch`. A run without validation lacks those curves, an autoencoder has no errors. With test noise there are also `noise_loss` and `noise_error`, a value a width, and `test_wrong`, the places of the
     clean test examples that the network gets wrong. `final` and `best` (the epoch end of least validation loss; empty without
     validation) hold a value each. A diverged run says at which step and epoch in `diverged`; its curves end before, and `final`
     and `best` are empty.
@@ -284,11 +364,10 @@ class RunRecord:
         if config.test_noise:
             lengths |= {"noise_loss": len(config.test_noise), "noise_error": len(config.test_noise)}
         curves = set(lengths) | ({"test_wrong"} if config.test_noise else set())
-        full = [f"train_{kind}_full" for kind in MEASURES[config.network]]
         best = {*config.measures, "epoch", "step"} if config.validation_examples else set()
         for name, found, expected in (
             ("curves", set(self.curves), curves),
-            ("final", set(self.final), {*config.measures, *full}),
+            ("final", set(self.final), {*config.measures, *config.finals}),
             ("best", set(self.best), best),
         ):
             if found != expected:
@@ -309,8 +388,7 @@ class RunRecord:
                 raise LedgerError(f"epoch {epoch} is called the best, and its end is not that of least validation loss")
             ends.append(("best", self.best, epoch))
         for name, values_at, epoch in ends:
-            for measure in config.measures:
-                curve = "train_loss_epoch" if measure == "train_loss" else measure
+            for measure, curve in config.curve_of.items():
                 if values_at[measure] != self.curves[curve][config.curves[curve] * epoch - 1]:
                     raise LedgerError(f"{measure} in {name} is not that of its curve at epoch {epoch}")
 

@@ -46,7 +46,7 @@ def stacks(
     shapes = defaultdict(list)
     for config in configs:
         begin = checkpoints.epoch(config) if checkpoints else 0
-        shapes[training.stack_shape(config), begin].append(config)
+        shapes[training.stacks.stack_shape(config), begin].append(config)
     result = []
     for group in shapes.values():
         group.sort(key=lambda c: (-c.keep_probability, -c.learning_rate, c.seed, c.activation))

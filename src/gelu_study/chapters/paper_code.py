@@ -13,7 +13,7 @@ from gelu_study import pages, published, statistics
 from gelu_study.chapters import departures, scoring
 from gelu_study.initialisations import weights
 from gelu_study.study import Study
-from gelu_study.training import ADAM_BETAS, ADAM_EPSILON, CLEAN_EVERY
+from gelu_study.training.stacks import ADAM_BETAS, ADAM_EPSILON, CLEAN_EVERY
 
 PEEKING = '<a href="what-peeking-buys.html">what peeking buys</a>'
 CERTAINTY = '<a href="how-sure.html">how much a few seeds say</a>'

@@ -48,8 +48,8 @@ def trained_and_swapped(configs: Sequence[RunConfig], device: torch.device) -> l
     rows: list[dict[str, Any]] = []
     try:
         for stack in sweep.stacks(configs, sweep.CPU_STACK):
-            examples = training.Examples.of(data, first.train_examples, first.validation_examples, device)
-            trainer = training.StackTrainer(stack, examples, device)
+            examples = training.stacks.Examples.of(data, first.train_examples, first.validation_examples, device)
+            trainer = training.stacks.StackTrainer(stack, examples, device)
             progress = sweep.per_network(reporter, len(stack))
             for epoch in range(first.epochs):
                 trainer.start_epoch(epoch)

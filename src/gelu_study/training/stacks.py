@@ -1,4 +1,4 @@
-"""The engine: trains a stack of runs together and returns a record for each.
+"""Trains a stack of fully connected networks together and returns a record for each.
 
 The paper's logging (section 1 of its protocol): the training loss of each minibatch with dropout off, before the update; validation
 loss and error three times an epoch; test loss and error at each epoch's end, for evaluation alone. A run that diverges becomes a
@@ -8,16 +8,10 @@ record that says when; its neighbours in the stack never notice. Long trainings 
 from __future__ import annotations
 
 import datetime
-import os
-import platform
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +25,8 @@ from gelu_study.errors import ConfigurationError
 from gelu_study.networks import STACKS, PerceptronStack, Stack, runs_of_equal
 from gelu_study.random_streams import generator, minibatch_order
 from gelu_study.runs import MEASURES, RunConfig, RunRecord
+from gelu_study.training import records
+from gelu_study.training.environment import NEVER, Deadline, Progress, environment_of, source_revision
 
 CLEAN_EVERY = 11
 """With dropout, the loss without it is measured on every 11th minibatch (429 = 3 x 11 x 13): a pass on each would cost a third."""
@@ -40,33 +36,6 @@ LOGS_PER_EPOCH = 3
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 MOMENTUM = 0.9
-CHECKPOINT_SECONDS = 300
-"""The least time between two checkpoints of a stack."""
-
-Progress = Callable[[int], None]
-"""Called three times an epoch with the number of steps that the stack has taken since the last call."""
-
-
-def resolve_device(name: str) -> torch.device:
-    """The device for "auto" (CUDA, else MPS, else CPU), "cpu", "cuda", "cuda:1", "mps".
-
-    Raises `ConfigurationError` when it is not there.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigurationError(f"unknown device {name!r}; use auto, cpu, cuda, cuda:N or mps") from None
-    if device.type not in ("cpu", "cuda", "mps"):
-        raise ConfigurationError(f"unknown device {name!r}; use auto, cpu, cuda, cuda:N or mps")
-    if device.type == "cuda" and not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
-        raise ConfigurationError(
-            f"device {name} was asked for, and PyTorch sees {torch.cuda.device_count()} CUDA devices; use cpu or auto"
-        )
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ConfigurationError("device mps was asked for, and this machine has none; use cpu or auto")
-    return device
 
 
 @dataclass(frozen=True)
@@ -309,11 +278,13 @@ def train(
     device: torch.device,
     progress: Progress = lambda steps: None,
     checkpoints: Checkpoints | None = None,
+    deadline: Deadline = NEVER,
 ) -> list[RunRecord]:
     """Train the runs together on the device and return their records, in the order of `configs`.
 
     With `checkpoints`, training goes on from what they hold, the same for every run of the stack (`Checkpoints.epoch`), and leaves
-    one of each run now and then, and at the end where they are kept. Raises `ConfigurationError` when the runs do not fit in one
+    one of each run now and then, and at the end where they are kept. Before an epoch that would end after the `deadline` it stops,
+    leaves checkpoints and returns nothing. Raises `ConfigurationError` when the runs do not fit in one
     stack or with the data.
     """
     source_revision()  # now: the checkout may move on while the stack trains
@@ -345,6 +316,7 @@ def train(
     saved = clock
     with _flushed_subnormals():
         for epoch in range(begin_epoch, first.epochs):
+            began = time.perf_counter()
             trainer.start_epoch(epoch)
             begin = 0
             for mark in marks:
@@ -367,12 +339,16 @@ def train(
                 log.add(f"test_{name}", _numpy(values), done)
             if (log.diverged_at >= 0).all():
                 break
-            last, due = epoch + 1 == first.epochs, time.perf_counter() - saved >= CHECKPOINT_SECONDS
-            if checkpoints and (checkpoints.keep if last else due):
+            last = epoch + 1 == first.epochs
+            due = checkpoints is not None and time.perf_counter() - saved >= checkpoints.every
+            out_of_time = not last and deadline.before_another(time.perf_counter() - began)
+            if checkpoints and (checkpoints.keep if last else due or out_of_time):
                 for index, config in enumerate(trainer.configs):
                     state = Checkpoint(epoch + 1, trainer.state(index), log.state(index), [*earlier, part(epoch + 1)])
                     checkpoints.write(config, state)
                 saved = time.perf_counter()
+            if out_of_time:
+                return []
     full = [_numpy(values) for values in trainer.network.evaluate(*examples.train)]
     log.mark(np.stack(full), trainer.steps, trainer.steps)
     further = _after_training(trainer.network, examples, first.test_noise, log, trainer.steps)
@@ -380,7 +356,7 @@ def train(
     if earlier:  # the whole training's time, and what happened elsewhere
         environment["earlier"] = earlier
         environment["seconds"] = round(environment["seconds"] + sum(before["seconds"] for before in earlier), 1)
-    records = {
+    made = {
         config.key: _record(
             config,
             log,
@@ -391,7 +367,7 @@ def train(
         )
         for index, config in enumerate(trainer.configs)
     }
-    return [records[config.key] for config in configs]
+    return [made[config.key] for config in configs]
 
 
 def _after_training(
@@ -431,86 +407,11 @@ def _numpy(values: Tensor) -> np.ndarray:
     return values.cpu().double().numpy()
 
 
-def _rounded(value: float) -> float:
-    """Seven significant digits: what float32 holds."""
-    return float(f"{value:.7g}")
-
-
 def _record(
     config: RunConfig, log: _Log, index: int, full: list[float], further: dict[str, Any], environment: dict[str, Any]
 ) -> RunRecord:
     curves = {name: [float(values[index]) for values in rows] for name, rows in log.curves.items()}
     step = int(log.diverged_at[index])
     if step >= 0:
-        epoch = (step - 1) // config.steps_per_epoch
-        kept = {name: values[: epoch * config.curves[name]] for name, values in curves.items()}
-        return RunRecord(
-            config,
-            "diverged",
-            diverged={"step": step, "epoch": epoch + 1},
-            curves={name: [_rounded(value) for value in values] for name, values in kept.items()},
-            environment=environment,
-        )
-
-    def measured(epoch: int) -> dict[str, float]:
-        """The measures at the end of an epoch, counted from 1."""
-        places = {name: "train_loss_epoch" if name == "train_loss" else name for name in config.measures}
-        return {name: _rounded(curves[curve][config.curves[curve] * epoch - 1]) for name, curve in places.items()}
-
-    best: dict[str, float] = {}
-    if config.validation_examples:
-        epoch = int(np.argmin(curves["validation_loss"][LOGS_PER_EPOCH - 1 :: LOGS_PER_EPOCH])) + 1
-        best = {"epoch": epoch, "step": epoch * config.steps_per_epoch, **measured(epoch)}
-    names = [f"train_{kind}_full" for kind in MEASURES[config.network]]
-    further = {name: values if name == "test_wrong" else [_rounded(v) for v in values] for name, values in further.items()}
-    return RunRecord(
-        config,
-        "finished",
-        curves={name: [_rounded(value) for value in values] for name, values in curves.items()} | further,
-        final=measured(config.epochs) | {name: _rounded(value) for name, value in zip(names, full, strict=True)},
-        best=best,
-        environment=environment,
-    )
-
-
-def environment_of(device: torch.device) -> dict[str, Any]:
-    """What ran where: device, host, versions and revision of the code, as a record keeps them beside its configuration."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
-    revision, dirty = source_revision()
-    return {
-        "device": device.type,
-        "device_name": name,
-        "host": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "package": version("gelu-study"),
-        "revision": revision,
-        "dirty": dirty,
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
-
-
-@cache
-def source_revision() -> tuple[str | None, bool | None]:
-    """The Git revision of this package's source and whether its files differ from it; (None, None) outside a checkout."""
-    folder = Path(__file__).parent
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--", "."))
-    except (OSError, subprocess.SubprocessError):
-        return None, None
+        return records.diverged(config, step, curves, environment)
+    return records.finished(config, curves, full, environment, further)

@@ -1,0 +1,36 @@
+"""The engine: trains runs together and returns a record for each.
+
+The paper's logging is in `stacks` and `images`. A run that diverges becomes a record that says when; its neighbours never notice.
+Long trainings leave checkpoints and go on from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gelu_study.checkpoints import Checkpoints
+from gelu_study.datasets import Dataset
+from gelu_study.runs import DENSE, RunConfig, RunRecord
+from gelu_study.training import images, stacks
+from gelu_study.training.environment import NEVER, Deadline, Progress, environment_of, resolve_device, source_revision
+
+__all__ = ["NEVER", "Deadline", "Progress", "environment_of", "resolve_device", "source_revision", "train"]
+
+
+def train(
+    configs: Sequence[RunConfig],
+    dataset: Dataset,
+    device: torch.device,
+    progress: Progress = lambda steps: None,
+    checkpoints: Checkpoints | None = None,
+    deadline: Deadline = NEVER,
+) -> list[RunRecord]:
+    """Train runs that fit together on the device and return their records, in the order of `configs`.
+
+    Fully connected networks train as a stack (`stacks.train`), convolutional ones one after the other (`images.train`), which say
+    more, also on the errors raised. Where the deadline comes first, runs that are not finished have no record.
+    """
+    engine = stacks.train if configs[0].network in DENSE else images.train
+    return engine(configs, dataset, device, progress, checkpoints, deadline)
