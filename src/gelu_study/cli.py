@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 import warnings
@@ -58,6 +59,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """A positive, finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds, for instance 540")
+    return value
+
+
 def parameter(text: str) -> tuple[str, Any]:
     """NAME=VALUE with the value as JSON, or as plain text where it is none."""
     name, equals, value = text.partition("=")
@@ -102,9 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--epochs", type=positive, metavar="N", help="of each run (default: the scale's own)")
     run.add_argument(
         "--precision",
-        choices=("float32", "bfloat16"),
-        default="float32",
-        help="of the matrix products in training; runs in bfloat16 are runs apart",
+        choices=("float32", "bfloat16", "tf32"),
+        help="of the products in training (default: the scale's own); runs in another precision are runs apart",
     )
     run.add_argument(
         "--checkpoints",
@@ -112,6 +123,12 @@ def _parser() -> argparse.ArgumentParser:
         default=paths.CHECKPOINTS,
         metavar="FOLDER",
         help="where long trainings leave their state, to go on from when interrupted",
+    )
+    run.add_argument(
+        "--time-limit",
+        type=seconds,
+        metavar="SECONDS",
+        help="stop before this is over, keep what is finished and a checkpoint of the rest; the same command goes on from there",
     )
     run.add_argument(
         "--keep-checkpoints", action="store_true", help="keep those of finished runs, to train them on with more --epochs later"
@@ -141,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--experiment", metavar="NAME", help="only runs of this experiment")
 
     bench = command("bench", "Measure training speed on this machine against two plain loops and its matrix rate.", "device")
-    bench.add_argument("--seconds", type=float, default=3.0, metavar="S", help="seconds for each measurement")
+    bench.add_argument("--seconds", type=seconds, default=3.0, metavar="S", help="seconds for each measurement")
     bench.add_argument("--format", choices=("text", "json"), default="text", help="how to print it")
 
     measure = command(
@@ -275,10 +292,13 @@ def _run(options: argparse.Namespace) -> int:
         checkpoints=Checkpoints(options.checkpoints, options.keep_checkpoints),
         ledger=options.ledger,
         data_root=options.data_root,
+        deadline=training.Deadline.after(options.time_limit) if options.time_limit else training.NEVER,
     )
     diverged = sum(record.status == "diverged" for record in result.records)
     print(f"{options.experiment} at scale {options.scale}: {len(result.records)} runs in {options.ledger}, {diverged} diverged")
-    if result.choice_pending:
+    if result.missing:
+        print(f"time was up; {result.missing} runs are missing, and the same command goes on from there")
+    elif result.choice_pending:
         print("validation could not choose a learning rate for every activation, so the runs with more seeds were left out")
     return 0
 

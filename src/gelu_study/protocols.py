@@ -7,7 +7,7 @@ of an experiment of our own), `powered` (with more seeds, where validation chose
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -43,12 +43,19 @@ class Grid:
     keep_probabilities: tuple[float, ...] = (1.0, 0.5)
     batch_size: int = 128
     network: str = "perceptron"
+    precision: str = "float32"
     test_noise: tuple[float, ...] = ()
     chooses: bool = True  # validation chooses a learning rate for each activation and keep probability
-    more_seeds: tuple[int, ...] = ()  # what scale powered adds
+    more_seeds: tuple[int, ...] = ()  # of the runs at the chosen learning rates that follow; none: none follow
+    after_choice: Mapping[str, Any] = field(default_factory=dict)  # fields of `RunConfig` in which those differ
     variants: tuple[Mapping[str, Any], ...] = ({},)
     """The grid is run once for each; a variant holds fields of `RunConfig` that differ, and lists (`activations`,
     `keep_probabilities`, `learning_rates`) that replace the grid's. With another experiment's name, its records are used."""
+
+    @property
+    def more(self) -> bool:
+        """Whether runs at the chosen learning rates follow."""
+        return bool(self.more_seeds)
 
 
 _DIGITS = ("digits", 1_152, 285)
@@ -108,6 +115,89 @@ _DEPARTURES: tuple[Mapping[str, Any], ...] = (
 )
 _AT_CHOICE: dict[str, Any] = {"keep_probabilities": (1.0,), "learning_rates": (1e-3,), "chooses": False}
 
+_CIFAR10, _CIFAR100 = ("cifar10", 45_000, 5_000), ("cifar100", 50_000, 0)
+_ON_ALL: dict[str, Any] = {"train_examples": 50_000, "validation_examples": 0}
+_SHALLOW = Grid(
+    *_CIFAR10,
+    (96,) * 3 + (192,) * 6,
+    200,
+    (0,),
+    keep_probabilities=(0.5,),
+    batch_size=100,
+    network="shallow-convnet",
+    precision="bfloat16",
+    more_seeds=(0, 1, 2),
+    after_choice=_ON_ALL,
+    variants=(
+        {
+            "initialisation": "glorot",
+            "optimiser": "adam-theano",
+            "normalisation": "batch",
+            "preprocessing": "zca",
+            "input_noise": 0.15,
+            "schedule": "half-then-linear",
+        },
+    ),
+)
+_WIDE = Grid(
+    *_CIFAR100,
+    (16, *(64,) * 12, *(128,) * 12, *(256,) * 12),
+    50,
+    (0, 1, 2),
+    learning_rates=(0.1,),
+    keep_probabilities=(0.7,),
+    batch_size=128,
+    network="wide-resnet",
+    precision="bfloat16",
+    chooses=False,
+    variants=(
+        {
+            "initialisation": "he",
+            "optimiser": "nesterov",
+            "normalisation": "batch",
+            "preprocessing": "pixel-mean",
+            "augmentation": "mirrors-and-crops",
+            "schedule": "cosine",
+            "weight_decay": 1e-3,  # the code's penalty is 5e-4 times the squares, whose gradient is twice that times the weights
+        },
+    ),
+)
+_FAST = Grid(
+    *_CIFAR10,
+    (64, 64, 256, 256, 256, 256),
+    10,
+    (0,),
+    learning_rates=(3.0, 1.5, 0.75),
+    keep_probabilities=(1.0,),
+    batch_size=1024,
+    network="fast-convnet",
+    precision="bfloat16",
+    more_seeds=PAPER_SEEDS,
+    after_choice=_ON_ALL,
+    variants=(
+        {
+            "initialisation": "identity",
+            "optimiser": "nesterov-lookahead",
+            "normalisation": "batch",
+            "preprocessing": "channels",
+            "augmentation": "flips-and-shifts",
+            "schedule": "triangle",
+            "momentum": 0.85,
+            "weight_decay": 1.33e-3,
+            "label_smoothing": 0.2,
+            "test_views": 6,
+        },
+    ),
+)
+
+
+def _images(paper: Grid, smoke: dict[str, Any], quick: dict[str, Any], powered: dict[str, Any]) -> dict[str, Grid]:
+    fixed: dict[str, Any] = {"chooses": False, "more_seeds": (), "after_choice": {}, "learning_rates": paper.learning_rates[:1]}
+    digits: dict[str, Any] = dict(zip(("dataset", "train_examples", "validation_examples"), _DIGITS, strict=True))
+    small = replace(paper, **fixed | digits | {"epochs": 2, "seeds": (0, 1), "batch_size": 64, "precision": "float32"} | smoke)
+    return {"smoke": small, "quick": replace(paper, **fixed | quick), "paper": paper, "powered": replace(paper, **powered)}
+
+
 _GRIDS: dict[str, dict[str, Grid]] = {
     "mnist-classifier": _scales(_SMOKE, _QUICK, _PAPER, POWERED_SEEDS),
     "mnist-noise": _scales(replace(_SMOKE, **_NOISE), replace(_QUICK, **_NOISE), replace(_PAPER, **_NOISE), POWERED_SEEDS),
@@ -133,6 +223,24 @@ _GRIDS: dict[str, dict[str, Grid]] = {
         replace(_SMOKE, **_AT_CHOICE, variants=({}, *_DEPARTURES[1:4])),
         replace(_QUICK, **_AT_CHOICE, variants=_DEPARTURES),
         replace(_PAPER, **_AT_CHOICE, variants=_DEPARTURES),
+    ),
+    "cifar10-convnet": _images(
+        _SHALLOW,
+        {"hidden": (8,) * 3 + (16,) * 6},
+        {"train_examples": 5_000, "validation_examples": 1_000, "epochs": 10, "seeds": (0, 1, 2)},
+        {"more_seeds": tuple(range(10))},
+    ),
+    "cifar100-wrn": _images(
+        _WIDE,
+        {"hidden": (8, 16, 16, 32, 32)},
+        {"train_examples": 5_000, "hidden": (16, *(64,) * 4, *(128,) * 4, *(256,) * 4), "epochs": 5, "seeds": (0,)},
+        {"seeds": tuple(range(10))},
+    ),
+    "cifar10-fast": _images(
+        _FAST,
+        {"hidden": (16, 16, 32, 32, 32, 32)},
+        {"train_examples": 50_000, "validation_examples": 0, "learning_rates": (1.5,), "epochs": 3},
+        {"more_seeds": tuple(range(100))},
     ),
 }
 # How a scale changes where its data set is asked to be another one
@@ -169,15 +277,16 @@ def plan(
     learning_rates: Iterable[float] | None = None,
     keep_probabilities: Iterable[float] | None = None,
     epochs: int | None = None,
-    precision: str = "float32",
+    precision: str | None = None,
     dataset: str | None = None,
     chosen: Choice | None = None,
 ) -> list[RunConfig]:
     """The runs of an experiment at a scale, without repetition; what is not given is the scale's own.
 
     Where the experiment's variants have activations, keep probabilities or learning rates of their own, what is given selects from
-    those. At scale `powered` the whole grid is run with the paper's seeds, from which validation chooses; with `chosen`, the runs
-    of all seeds at the chosen learning rates come after it. Raises `ConfigurationError` for values out of range or an empty list.
+    those. Where more seeds follow (scale `powered`, and CIFAR-10), the whole grid is run first, from which validation chooses; with
+    `chosen`, the runs of all seeds at the chosen learning rates come after it. Raises `ConfigurationError` for values out of range
+    or an empty list.
     """
     base = grid(experiment, scale, dataset)
     if epochs is not None:
@@ -202,7 +311,7 @@ def plan(
         return [value for value in variant[name] if name not in asked or value in asked[name]]
 
     first_seeds = all_seeds = asked.get("seeds", list(base.seeds))
-    if base.more_seeds:  # the choice is made on the paper's seeds; more seeds serve the comparison
+    if base.more:  # the choice is made on the grid's seeds; more seeds serve the comparison
         first_seeds = [seed for seed in first_seeds if seed in base.seeds] or first_seeds
         all_seeds = asked.get("seeds", list(base.more_seeds))
 
@@ -225,7 +334,7 @@ def plan(
             keep_probability=keep,
             batch_size=base.batch_size,
             epochs=base.epochs,
-            precision=precision,
+            precision=precision or base.precision,
             seed=seed,
             test_noise=base.test_noise,
         )
@@ -236,12 +345,12 @@ def plan(
         for name, keep in product(values(variant, "activations"), values(variant, "keep_probabilities"))
     ]
     configs = [run(variant, name, keep, *rest) for variant, name, keep, rates in cells for rest in product(rates, first_seeds)]
-    if base.more_seeds and (chosen is not None or not base.chooses):
+    if base.more and (chosen is not None or not base.chooses):
         for variant, name, keep, rates in cells:
             if base.chooses and (name, keep) not in (chosen or {}):
                 raise ConfigurationError(f"no learning rate was chosen for {name} at keep probability {keep}")
             kept = [chosen[(str(name), float(keep))]] if base.chooses and chosen is not None else rates
-            configs += [run(variant, name, keep, *rest) for rest in product(kept, all_seeds)]
+            configs += [run({**variant, **base.after_choice}, name, keep, *rest) for rest in product(kept, all_seeds)]
     if not configs:
         raise ConfigurationError(
             f"{experiment} at scale {scale} has no such runs; leave out activations, rates or keep probabilities"

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-from gelu_study import paths, protocols, statistics, sweep
+from gelu_study import paths, protocols, statistics, sweep, training
 from gelu_study.checkpoints import Checkpoints
 from gelu_study.ledger import Ledger, Snapshot, table
 from gelu_study.runs import RunConfig, RunRecord
@@ -30,7 +30,7 @@ class Study:
     chosen: dict[
         tuple[str, float], float
     ]  # learning rate for each (activation, keep probability); empty while the grid is not done
-    choice_pending: bool  # at scale powered, more runs will follow once the grid is done and a choice can be made
+    choice_pending: bool  # more runs will follow once the grid is done and a choice can be made
 
     @property
     def missing(self) -> int:
@@ -52,7 +52,7 @@ def run(
     learning_rates: Iterable[float] | None = None,
     keep_probabilities: Iterable[float] | None = None,
     epochs: int | None = None,
-    precision: str = "float32",
+    precision: str | None = None,
     dataset: str | None = None,
     train: bool = True,
     device: str = "auto",
@@ -60,10 +60,11 @@ def run(
     ledger: str | os.PathLike[str] | Ledger | None = None,
     data_root: Path | None = None,
     checkpoints: Checkpoints | None = None,
+    deadline: training.Deadline = training.NEVER,
 ) -> Study:
     """Resolve the plan (see `protocols.plan`; an empty list is the scale's own), train what is missing if `train`, read records.
 
-    Raises what `protocols.plan` and `sweep.complete` raise.
+    Training stops before the `deadline`. Raises what `protocols.plan` and `sweep.complete` raise.
     """
     book = ledger if isinstance(ledger, Ledger) else Ledger(ledger or paths.LEDGER)
 
@@ -90,6 +91,7 @@ def run(
                 stack_size=stack_size,
                 data_root=data_root,
                 checkpoints=checkpoints or Checkpoints(paths.CHECKPOINTS),
+                deadline=deadline,
             )
         return [record for config in configs if (record := book.get(config.key)) is not None]
 
@@ -97,14 +99,14 @@ def run(
     records = records_of(planned)
     cells = {(config.activation, config.keep_probability) for config in planned}
     chosen: dict[tuple[str, float], float] = {}
-    choosable = protocols.grid(experiment, scale, dataset or None).chooses
-    if choosable and len(records) == len(planned):
+    grid = protocols.grid(experiment, scale, dataset or None)
+    if grid.chooses and len(records) == len(planned):
         chosen = statistics.chosen(table(records))
-    complete_choice = not choosable or set(chosen) == cells
-    if scale == "powered" and complete_choice:
-        planned = plan(chosen if choosable else None)
+    complete_choice = not grid.chooses or set(chosen) == cells
+    if grid.more and complete_choice:
+        planned = plan(chosen if grid.chooses else None)
         records = records_of(planned)
-    return Study(experiment, scale, tuple(planned), tuple(records), chosen, scale == "powered" and not complete_choice)
+    return Study(experiment, scale, tuple(planned), tuple(records), chosen, grid.more and not complete_choice)
 
 
 def _given(values: Iterable[T] | None) -> list[T] | None:

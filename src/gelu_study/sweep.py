@@ -20,7 +20,7 @@ from gelu_study import datasets, training
 from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger
-from gelu_study.runs import RunConfig, RunRecord
+from gelu_study.runs import DENSE, RunConfig, RunRecord
 
 CPU_STACK, GPU_STACK = 15, 60
 """Networks in a stack: more gain little on a CPU and lose more when a sweep is killed."""
@@ -48,14 +48,20 @@ def stacks(
         begin = checkpoints.epoch(config) if checkpoints else 0
         shapes[training.stacks.stack_shape(config), begin].append(config)
     result = []
-    for group in shapes.values():
+    for _, group in sorted(shapes.items(), key=lambda item: -item[0][1]):  # what was begun comes first
         group.sort(key=lambda c: (-c.keep_probability, -c.learning_rate, c.seed, c.activation))
-        widths = (_PIXELS, *group[0].hidden, _PIXELS if group[0].network == "autoencoder" else 0)
-        each = sum(a * b for a, b in itertools.pairwise(widths))
-        count = math.ceil(len(group) / min(size, max(1, weights // each) if weights else size))
+        count = math.ceil(len(group) / (min(size, _fitting(group[0], weights)) if weights else size))
         bounds = [len(group) * part // count for part in range(count + 1)]
         result += [group[i:j] for i, j in itertools.pairwise(bounds)]
     return result
+
+
+def _fitting(config: RunConfig, weights: int) -> int:
+    """Networks of that kind with so many weights in all; convolutional ones train one by one, and are each a stack of its own."""
+    if config.network not in DENSE:
+        return 1
+    widths = (_PIXELS, *config.hidden, _PIXELS if config.network == "autoencoder" else 0)
+    return max(1, weights // sum(a * b for a, b in itertools.pairwise(widths)))
 
 
 class Reporter:
@@ -115,11 +121,13 @@ def complete(
     stack_size: int | None = None,
     data_root: Path | None = None,
     checkpoints: Checkpoints | None = None,
+    deadline: training.Deadline = training.NEVER,
     stream: TextIO | None = None,
 ) -> list[RunRecord]:
     """Train what the ledger lacks of these runs and return the records of all of them, in their order.
 
     With `checkpoints`, long trainings go on where they were interrupted; those of finished runs are deleted unless they are kept.
+    Training stops before the `deadline`; the records of runs that were not finished are lacking.
 
     Raises `ConfigurationError` for a device that is not there, `DataError` when data are missing, `LedgerError` when a record
     cannot be written. Records of the stacks that ended before stay in the ledger.
@@ -139,17 +147,31 @@ def complete(
                 reporter.skip([config for config in planned_stack if config not in stack])
                 if not stack:
                     continue
-                advance = per_network(reporter, len(stack))
-                for record in training.train(stack, loaded[stack[0].dataset], where, advance, checkpoints):
-                    ledger.write(record)
-                if checkpoints and not checkpoints.keep:
-                    checkpoints.remove(stack)
-                reporter.finish_runs(len(stack))
+                if deadline.before_another(0):
+                    break
+                data, advance = loaded[stack[0].dataset], per_network(reporter, stack)
+                for records in _as_they_end(stack, training.train(stack, data, where, advance, checkpoints, deadline)):
+                    for record in records:
+                        ledger.write(record)
+                    if checkpoints and not checkpoints.keep:
+                        checkpoints.remove(record.config for record in records)
+                    reporter.finish_runs(len(records))
         finally:
             reporter.close()
-    records = [ledger.get(config.key) for config in configs]
-    return [record for record in records if record is not None]
+    found = [ledger.get(config.key) for config in configs]
+    return [record for record in found if record is not None]
 
 
-def per_network(reporter: Reporter, networks: int) -> training.Progress:
+def _as_they_end(stack: Sequence[RunConfig], records: Iterable[RunRecord]) -> Iterable[list[RunRecord]]:
+    """Records that become ready together: all of a stack, or each alone."""
+    return [list(records)] if _together(stack) else ([record] for record in records)
+
+
+def _together(stack: Sequence[RunConfig]) -> bool:
+    return stack[0].network in DENSE
+
+
+def per_network(reporter: Reporter, stack: Sequence[RunConfig]) -> training.Progress:
+    """Counts a stack's steps for each of its networks, where they train together."""
+    networks = len(stack) if _together(stack) else 1
     return lambda steps: reporter.advance(steps * networks)

@@ -117,7 +117,7 @@ def verify(
     try:
         for stack in planned:
             data = datasets.load(stack[0].dataset, data_root)
-            for again in training.train(stack, data, where, sweep.per_network(reporter, len(stack))):
+            for again in training.train(stack, data, where, sweep.per_network(reporter, stack)):
                 rows.append(compare(by_key[again.config.key], again))
             reporter.finish_runs(len(stack))
     finally:

@@ -50,7 +50,7 @@ def trained_and_swapped(configs: Sequence[RunConfig], device: torch.device) -> l
         for stack in sweep.stacks(configs, sweep.CPU_STACK):
             examples = training.stacks.Examples.of(data, first.train_examples, first.validation_examples, device)
             trainer = training.stacks.StackTrainer(stack, examples, device)
-            progress = sweep.per_network(reporter, len(stack))
+            progress = sweep.per_network(reporter, stack)
             for epoch in range(first.epochs):
                 trainer.start_epoch(epoch)
                 for step in range(trainer.steps_per_epoch):

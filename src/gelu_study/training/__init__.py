@@ -6,7 +6,7 @@ Long trainings leave checkpoints and go on from them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -26,11 +26,12 @@ def train(
     progress: Progress = lambda steps: None,
     checkpoints: Checkpoints | None = None,
     deadline: Deadline = NEVER,
-) -> list[RunRecord]:
-    """Train runs that fit together on the device and return their records, in the order of `configs`.
+) -> Iterable[RunRecord]:
+    """Train runs that fit together on the device: their records, in the order of `configs`, each as soon as it is there.
 
     Fully connected networks train as a stack (`stacks.train`), convolutional ones one after the other (`images.train`), which say
     more, also on the errors raised. Where the deadline comes first, runs that are not finished have no record.
     """
-    engine = stacks.train if configs[0].network in DENSE else images.train
-    return engine(configs, dataset, device, progress, checkpoints, deadline)
+    if configs[0].network in DENSE:
+        return stacks.train(configs, dataset, device, progress, checkpoints, deadline)
+    return images.train(configs, dataset, device, progress, checkpoints, deadline)

@@ -29,6 +29,7 @@ from gelu_study.training import records
 from gelu_study.training.environment import NEVER, Deadline, Progress, environment_of, source_revision
 from gelu_study.training.images_data import Images
 from gelu_study.training.optimisers import optimiser
+from gelu_study.training.stacks import stack_shape
 
 EVALUATION_BATCH = 500
 WHITENING_IMAGES = 5_000
@@ -40,16 +41,15 @@ _SAY_EVERY = 20
 class ImageTrainer:
     """The training state of one run; `step` takes one minibatch.
 
-    Raises `ConfigurationError` for data that do not fit the run or a precision that the device does not have.
+    Raises `ConfigurationError` for a precision that the device does not have.
     """
 
-    def __init__(self, config: RunConfig, dataset: Dataset, device: torch.device) -> None:
+    def __init__(self, config: RunConfig, images: Images, device: torch.device) -> None:
         if config.precision == "tf32" and device.type != "cuda":
             raise ConfigurationError(f"precision tf32 is for CUDA devices, and this one is {device.type}; use float32 or bfloat16")
-        self.config, self.device = config, device
-        self.images = Images(dataset, config, device)
+        self.config, self.device, self.images = config, device, images
         self.network = convolutional(
-            config.network, config.hidden, dataset.classes, config.activation, config.keep_probability, config.seed
+            config.network, config.hidden, images.classes, config.activation, config.keep_probability, config.seed
         )
         if isinstance(self.network, FastConvNet):
             chosen = torch.arange(min(WHITENING_IMAGES, config.train_examples))
@@ -179,71 +179,76 @@ def train(
     progress: Progress = lambda steps: None,
     checkpoints: Checkpoints | None = None,
     deadline: Deadline = NEVER,
-) -> list[RunRecord]:
-    """Train the runs one after the other on the device and return their records, in the order of `configs`.
+) -> Iterator[RunRecord]:
+    """Train the runs one after the other on the device and yield the record of each as it ends, in the order of `configs`.
 
     With `checkpoints`, a run goes on from its own, and leaves one now and then, and at the end where they are kept. Before an epoch
-    that would end after the `deadline` training stops, leaves a checkpoint and returns the records that are finished.
+    that would end after the `deadline` training stops and leaves a checkpoint.
 
     Raises `ConfigurationError` when a run does not fit with the data or into the memory.
     """
-    made: list[RunRecord] = []
-    for config in configs:
-        record = _train_one(config, dataset, device, progress, checkpoints, deadline)
-        if record is None:
-            break
-        made.append(record)
-    return made
+    first = configs[0]
+    if len({stack_shape(config) for config in configs}) != 1:
+        raise ConfigurationError("runs trained together must share data, shapes, batch size, number of epochs and precision")
+    if dataset.name != first.dataset:
+        raise ConfigurationError(f"the runs are on {first.dataset}, and the data are {dataset.name}")
+    source_revision()  # now: the checkout may move on meanwhile
+    with _within_memory(first, device):
+        images = Images(dataset, first, device)
+        for config in configs:
+            if deadline.before_another(0):
+                return
+            with _settings(config):
+                record = _train_one(config, images, device, progress, checkpoints, deadline)
+            if record is None:
+                return
+            yield record
 
 
 def _train_one(
     config: RunConfig,
-    dataset: Dataset,
+    images: Images,
     device: torch.device,
     progress: Progress,
     checkpoints: Checkpoints | None,
     deadline: Deadline,
 ) -> RunRecord | None:
-    source_revision()  # now: the checkout may move on meanwhile
-    if dataset.name != config.dataset:
-        raise ConfigurationError(f"the run is on {config.dataset}, and the data are {dataset.name}")
     started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
-    with _within_memory(config, device), _settings(config):
-        trainer = ImageTrainer(config, dataset, device)
-        environment = {**environment_of(device), "stack": 1, "started": started.isoformat(timespec="seconds")}
-        curves: dict[str, list[float]] = {name: [] for name in config.curves}
-        begin_epoch, earlier = 0, []
-        if checkpoints and (found := checkpoints.read([config])):
-            begin_epoch, earlier, curves = found[0].epoch, found[0].parts, found[0].log["curves"]
-            trainer.resume(found[0].tensors, begin_epoch * config.steps_per_epoch)
-            progress(trainer.steps)
+    trainer = ImageTrainer(config, images, device)
+    environment = {**environment_of(device), "stack": 1, "started": started.isoformat(timespec="seconds")}
+    curves: dict[str, list[float]] = {name: [] for name in config.curves}
+    begin_epoch, earlier = 0, []
+    if checkpoints and (found := checkpoints.read([config])):
+        begin_epoch, earlier, curves = found[0].epoch, found[0].parts, found[0].log["curves"]
+        trainer.resume(found[0].tensors, begin_epoch * config.steps_per_epoch)
+        progress(trainer.steps)
 
-        saved = clock
-        for epoch in range(begin_epoch, config.epochs):
-            began = time.perf_counter()
-            losses, error = trainer.train_epoch(epoch, progress)
-            measured = {"train_loss_epoch": sum(losses) / len(losses), "train_error_epoch": error}
-            for part in ["validation", "test"] if config.validation_examples else ["test"]:
-                measured[f"{part}_loss"], measured[f"{part}_error"] = trainer.evaluate(part)
-            bad = _first_bad(losses, measured)
-            if bad is not None:
-                step = epoch * config.steps_per_epoch + bad
-                return records.diverged(config, step, curves, _spent(environment, clock, earlier))
-            for name, value in measured.items():
-                curves[name].append(value)
-            last = epoch + 1 == config.epochs
-            due = checkpoints is not None and time.perf_counter() - saved >= checkpoints.every
-            out_of_time = not last and deadline.before_another(time.perf_counter() - began)
-            if checkpoints and (checkpoints.keep if last else due or out_of_time):
-                part_done = {**_spent(environment, clock, []), "epochs": [begin_epoch + 1, epoch + 1]}
-                tensors = {name: value.detach().cpu().clone() for name, value in trainer.state().items()}
-                checkpoints.write(config, Checkpoint(epoch + 1, tensors, {"curves": curves}, [*earlier, part_done]))
-                saved = time.perf_counter()
-            if out_of_time:
-                return None
-        full = trainer.evaluate("train")
-        views = trainer.evaluate("test", config.test_views) if config.test_views > 1 else ()
-        return records.finished(config, curves, (*full, *views), _spent(environment, clock, earlier))
+    saved = clock
+    for epoch in range(begin_epoch, config.epochs):
+        began = time.perf_counter()
+        losses, error = trainer.train_epoch(epoch, progress)
+        measured = {"train_loss_epoch": sum(losses) / len(losses), "train_error_epoch": error}
+        for part in ["validation", "test"] if config.validation_examples else ["test"]:
+            measured[f"{part}_loss"], measured[f"{part}_error"] = trainer.evaluate(part)
+        bad = _first_bad(losses, measured)
+        if bad is not None:
+            step = epoch * config.steps_per_epoch + bad
+            return records.diverged(config, step, curves, _spent(environment, clock, earlier))
+        for name, value in measured.items():
+            curves[name].append(value)
+        last = epoch + 1 == config.epochs
+        due = checkpoints is not None and time.perf_counter() - saved >= checkpoints.every
+        out_of_time = not last and deadline.before_another(time.perf_counter() - began)
+        if checkpoints and (checkpoints.keep if last else due or out_of_time):
+            part_done = {**_spent(environment, clock, []), "epochs": [begin_epoch + 1, epoch + 1]}
+            tensors = {name: value.detach().cpu().clone() for name, value in trainer.state().items()}
+            checkpoints.write(config, Checkpoint(epoch + 1, tensors, {"curves": curves}, [*earlier, part_done]))
+            saved = time.perf_counter()
+        if out_of_time:
+            return None
+    full = trainer.evaluate("train")
+    views = trainer.evaluate("test", config.test_views) if config.test_views > 1 else ()
+    return records.finished(config, curves, (*full, *views), _spent(environment, clock, earlier))
 
 
 def _first_bad(losses: Sequence[float], measured: Mapping[str, float]) -> int | None:

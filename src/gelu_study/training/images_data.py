@@ -59,7 +59,7 @@ class Images:
                 f"{train} training and {held_out} validation examples asked for, and {dataset.name} has {len(dataset.x_train)}"
             )
         x_train, x_test = _in_colour(dataset, dataset.x_train), _in_colour(dataset, dataset.x_test)
-        self._device, self._augmentation = device, config.augmentation
+        self._device, self._augmentation, self.classes = device, config.augmentation, dataset.classes
         self.side = x_train.shape[1]
         self._shift = _SHIFTS[config.augmentation]
         self._window = torch.arange(self.side, device=device)

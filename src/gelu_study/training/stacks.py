@@ -73,7 +73,7 @@ _OWN = ("parameter", "running")
 
 
 def stack_shape(config: RunConfig) -> tuple[Any, ...]:
-    """What runs must share to train in one stack."""
+    """What runs must share to be trained together."""
     return (
         config.dataset_sha256,
         config.train_examples,
@@ -87,6 +87,8 @@ def stack_shape(config: RunConfig) -> tuple[Any, ...]:
         config.epochs,
         config.precision,
         config.test_noise,
+        config.preprocessing,
+        config.augmentation,
         config.engine,
     )
 
