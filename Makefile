@@ -9,12 +9,14 @@ PORT ?= 8000
 
 python := "$(VENV)/bin/python"
 study := $(python) -m gelu_study
+dataset = $(firstword $(subst -, ,$(EXPERIMENT)))
+time_limit = $(if $(TIME_LIMIT),--time-limit "$(TIME_LIMIT)")
 device = $(if $(DEVICE),--device "$(DEVICE)")
 seeds = $(if $(SEEDS),--seeds "$(SEEDS)")
 epochs = $(if $(EPOCHS),--epochs "$(EPOCHS)")
 ledger = $(if $(LEDGER),--ledger "$(LEDGER)")
 repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
-import = $(if $(DATA),$(study) data mnist --from "$(DATA)")
+import = $(if $(DATA),$(study) data "$(dataset)" --from "$(DATA)")
 
 .DEFAULT_GOAL := help
 .PHONY: help book test quick reproduce verify data lab serve bench measure readme lint lock clean environment
@@ -24,7 +26,7 @@ help: ## list the targets
 	@echo
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1 /p' Makefile | while read -r target text; do printf '  %-12s %s\n' "$$target" "$$text"; done
 	@echo
-	@echo '  DEVICE=cpu|cuda|mps  SEEDS=0-4,9  EPOCHS=50  LEDGER=folder of records  DATA=folder to import data sets from'
+	@echo '  DEVICE=cpu|cuda|mps  SEEDS=0-4,9  EPOCHS=50  TIME_LIMIT=seconds  LEDGER=folder of records  DATA=folder to import data sets from'
 	@echo '  EXPERIMENT=mnist-classifier  SCALE=smoke|quick|paper|powered  REPOSITORY=address, for the buttons of the book'
 	@echo '  PYTHON=python3  VENV=.venv, the environment; made when it is missing or the lock has changed  PORT=8000'
 
@@ -41,14 +43,14 @@ quick: environment ## train a reduced version on this machine, in minutes, and m
 
 reproduce: environment ## train the runs of EXPERIMENT at SCALE that the ledger lacks
 	$(import)
-	$(study) run "$(EXPERIMENT)" --scale "$(SCALE)" $(device) $(seeds) $(epochs) $(ledger)
+	$(study) run "$(EXPERIMENT)" --scale "$(SCALE)" $(device) $(seeds) $(epochs) $(time_limit) $(ledger)
 
 verify: environment ## train a random sample of EXPERIMENT's records again and compare
 	$(import)
 	$(study) verify --experiment "$(EXPERIMENT)" $(device) $(ledger)
 
-data: environment ## download MNIST, or import it with DATA=
-	$(study) data mnist $(if $(DATA),--from "$(DATA)")
+data: environment ## download the data set of EXPERIMENT, or import it with DATA=
+	$(study) data "$(dataset)" $(if $(DATA),--from "$(DATA)")
 
 lab: environment ## open JupyterLab on the notebooks
 	$(python) -m jupyterlab --notebook-dir=notebooks --LabApp.news_url=None \

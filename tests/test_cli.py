@@ -75,6 +75,15 @@ def test_run_says_what_there_is(capsys, trained):
     assert status == 0 and "12 runs" in out and "runs," not in err  # nothing was left to train
 
 
+def test_a_time_limit_says_what_is_missing(capsys, tmp_path):
+    status, out, err = run(capsys, *SMOKE, "--ledger", tmp_path, "--time-limit", 1e-6)
+    assert status == 0 and "0 runs" in out and "time was up; 12 runs are missing" in out
+    for bad in ("0", "-3", "inf", "nan", "soon"):
+        with pytest.raises(SystemExit) as stopped:
+            run(capsys, *SMOKE, "--time-limit", bad)
+        assert stopped.value.code == 2 and "give a number of seconds" in capsys.readouterr().err
+
+
 def test_verify_agrees_and_differs(capsys, trained, tmp_path):
     before = {path: path.read_bytes() for path in trained.glob("*/*.json")}
     status, out, _ = run(capsys, "verify", "--ledger", trained, "--sample", 3, "--sample-seed", 1, "--device", "cpu")

@@ -240,3 +240,64 @@ def test_status_names_runs_of_another_length(tmp_path):
     notes = {(row["experiment"], row["scale"]): (row["missing"], row["note"]) for row in study.status(tmp_path)}
     assert notes["mnist-autoencoder", "smoke"] == (12, "3 with 1 epochs instead of 2")
     assert [key for key, (_, note) in notes.items() if "instead" in note] == [("mnist-autoencoder", "smoke")]
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return protocols.plan("cifar10-fast", "smoke", activations=["relu"])
+
+
+def test_convolutional_runs_are_written_as_they_end(tmp_path, pictures, monkeypatch):
+    """An interruption between two runs of one call loses neither."""
+    train = training.train
+
+    def interrupted(*arguments):
+        records = iter(train(*arguments))
+        yield next(records)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.complete(pictures, Ledger(tmp_path), device="cpu", stack_size=2, stream=io.StringIO())
+    assert [record.config for record in Ledger(tmp_path).read()] == [pictures[0]]
+
+
+def test_a_deadline_ends_a_sweep_and_the_next_one_goes_on(tmp_path, pictures):
+    whole = sweep.complete(pictures, Ledger(tmp_path / "whole"), device="cpu", stream=io.StringIO())
+    book, checkpoints = Ledger(tmp_path / "slots"), Checkpoints(tmp_path / "checkpoints")
+    over = training.Deadline(0.0)
+    assert sweep.complete(pictures, book, device="cpu", checkpoints=checkpoints, deadline=over, stream=io.StringIO()) == []
+
+    class AfterOneEpoch(training.Deadline):
+        def before_another(self, seconds):
+            return seconds > 0  # there is time to begin a run, and none for a second epoch
+
+    said = io.StringIO()
+    slot = AfterOneEpoch(0.0)
+    assert sweep.complete(pictures, book, device="cpu", checkpoints=checkpoints, deadline=slot, stream=said) == []
+    begun = [config for config in pictures if checkpoints.epoch(config)]
+    assert [checkpoints.epoch(config) for config in begun] == [1] * len(begun) and begun
+    last = sweep.complete(pictures, book, device="cpu", checkpoints=checkpoints, stream=io.StringIO())
+    assert results(last) == results(whole) and not list((tmp_path / "checkpoints").iterdir())
+    assert ["earlier" in record.environment for record in last] == [config in begun for config in pictures]
+
+
+def test_dense_stacks_heed_a_deadline_too(tmp_path, smoke):
+    class AfterOneEpoch(training.Deadline):
+        def before_another(self, seconds):
+            return seconds > 0
+
+    book, checkpoints = Ledger(tmp_path / "slots"), Checkpoints(tmp_path / "checkpoints")
+    runs = smoke[:4]
+    assert sweep.complete(runs, book, device="cpu", checkpoints=checkpoints, deadline=AfterOneEpoch(0.0), stream=io.StringIO()) == []
+    assert {checkpoints.epoch(config) for config in runs} == {1}
+    last = sweep.complete(runs, book, device="cpu", checkpoints=checkpoints, stream=io.StringIO())
+    assert results(last) == results(sweep.complete(runs, Ledger(tmp_path / "whole"), device="cpu", stream=io.StringIO()))
+
+
+def test_stacks_of_convolutional_runs_are_single_on_a_cpu_and_begun_ones_come_first(tmp_path, pictures, monkeypatch):
+    assert [len(stack) for stack in sweep.stacks(pictures, 15, weights=sweep.CPU_WEIGHTS)] == [1] * len(pictures)
+    assert [len(stack) for stack in sweep.stacks(pictures, 60)] == [len(pictures)]
+    checkpoints = Checkpoints(tmp_path)
+    monkeypatch.setattr(checkpoints, "epoch", lambda config: int(config == pictures[-1]))
+    assert sweep.stacks(pictures, 15, weights=sweep.CPU_WEIGHTS, checkpoints=checkpoints)[0] == [pictures[-1]]
