@@ -551,3 +551,17 @@ def test_two_sides_that_diverged_throughout_are_no_tie():
     assert statistics.verdicts_together([all_lost]) == [statistics.UNRESOLVED]
     assert statistics.combined(statistics.verdicts_together([all_lost, all_lost]), ties=True) == statistics.UNRESOLVED
     assert half.diverged_b == 3 and statistics.verdicts_together([half]) == [half.verdict()]
+
+
+def test_a_learning_rate_can_be_chosen_by_the_last_error():
+    """The loss is least where training is short, the error at the end elsewhere."""
+    values = {1e-3: (0.5, 9.0), 1e-4: (0.4, 11.0)}
+    rows = [
+        {"activation": "relu", "keep_probability": 1.0, "learning_rate": rate, "seed": seed, "status": "finished",
+         "best_validation_loss": loss, "validation_error": error}
+        for rate, (loss, error) in values.items() for seed in range(3)
+    ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    assert statistics.chosen(table) == {("relu", 1.0): 1e-4}
+    assert statistics.chosen(table, "validation_error") == {("relu", 1.0): 1e-3}
+    assert statistics.choose_learning_rates(table, "validation_error")["median_validation_error"].tolist() == [9.0]

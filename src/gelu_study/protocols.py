@@ -46,6 +46,7 @@ class Grid:
     precision: str = "float32"
     test_noise: tuple[float, ...] = ()
     chooses: bool = True  # validation chooses a learning rate for each activation and keep probability
+    criterion: str = "best_validation_loss"  # by which it chooses, see `statistics.choose_learning_rates`
     more_seeds: tuple[int, ...] = ()  # of the runs at the chosen learning rates that follow; none: none follow
     after_choice: Mapping[str, Any] = field(default_factory=dict)  # fields of `RunConfig` in which those differ
     variants: tuple[Mapping[str, Any], ...] = ({},)
@@ -126,6 +127,7 @@ _SHALLOW = Grid(
     batch_size=100,
     network="shallow-convnet",
     precision="bfloat16",
+    criterion="validation_error",
     more_seeds=(0, 1, 2),
     after_choice=_ON_ALL,
     variants=(
@@ -172,6 +174,7 @@ _FAST = Grid(
     batch_size=1024,
     network="fast-convnet",
     precision="bfloat16",
+    criterion="validation_error",
     more_seeds=PAPER_SEEDS,
     after_choice=_ON_ALL,
     variants=(

@@ -34,6 +34,7 @@ MARGIN = 0.05
 SIGNIFICANCE = 0.05
 """Level of every test, held over the comparisons of a claim by Holm's method."""
 CONFIDENCE = 0.95
+BEST_LOSS = "best_validation_loss"
 POWER = 0.80
 LEAST_SEEDS = 3
 """With fewer common seeds a comparison stays unresolved: two values tell next to nothing about a spread."""
@@ -277,17 +278,17 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     return result
 
 
-def choose_learning_rates(table: pd.DataFrame) -> pd.DataFrame:
-    """The learning rate of each (activation, keep probability) with the lowest median of `best_validation_loss` over
-    seeds.
+def choose_learning_rates(table: pd.DataFrame, criterion: str = BEST_LOSS) -> pd.DataFrame:
+    """The learning rate of each (activation, keep probability) with the lowest median of the criterion over seeds:
+    `best_validation_loss`, or `validation_error`, that at the end of training.
 
     Only seeds that every learning rate of the table has are used, so the seeds added later at the chosen rate have no
     say; a diverged run counts as infinite. A cell is left out while its grid is incomplete: a learning rate is absent, or
     more than one rate has seeds that others lack (only the chosen one may). Of equal medians the lesser rate is taken,
     so an activation that diverges at every rate is compared at the least, as the worst.
 
-    Columns: activation, keep_probability, learning_rate, median_validation_loss, n, at_edge (the rate is the least or
-    the greatest of its grid, so that a better one may lie outside). Raises `ConfigurationError` if the table mixes
+    Columns: activation, keep_probability, learning_rate, median_validation_loss or median_validation_error, n, at_edge (the rate
+    is the least or the greatest of its grid, so that a better one may lie outside). Raises `ConfigurationError` if the table mixes
     scales.
     """
     refuse_mixture(table)
@@ -299,16 +300,16 @@ def choose_learning_rates(table: pd.DataFrame) -> pd.DataFrame:
         if not common or sum(found != common for found in seeds.values()) > 1:
             continue
         cell = cell[cell["seed"].isin(common)]
-        medians = {rate: _median(_losses(cell[cell["learning_rate"] == rate], "best_validation_loss")) for rate in rates}
+        medians = {rate: _median(_losses(cell[cell["learning_rate"] == rate], criterion)) for rate in rates}
         rate = min(rates, key=lambda candidate: medians[candidate])
         rows.append((activation, keep, rate, medians[rate], len(common), rate in (rates[0], rates[-1])))
-    columns = ["activation", "keep_probability", "learning_rate", "median_validation_loss", "n", "at_edge"]
+    columns = ["activation", "keep_probability", "learning_rate", f"median_{criterion.removeprefix('best_')}", "n", "at_edge"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def chosen(table: pd.DataFrame) -> dict[tuple[str, float], float]:
+def chosen(table: pd.DataFrame, criterion: str = BEST_LOSS) -> dict[tuple[str, float], float]:
     """`choose_learning_rates` as {(activation, keep probability): learning rate}, which `protocols.plan` takes."""
-    choices = choose_learning_rates(table)
+    choices = choose_learning_rates(table, criterion)
     columns = (choices[name] for name in ("activation", "keep_probability", "learning_rate"))
     return {(str(activation), float(keep)): float(rate) for activation, keep, rate in zip(*columns, strict=True)}
 

@@ -101,7 +101,7 @@ def run(
     chosen: dict[tuple[str, float], float] = {}
     grid = protocols.grid(experiment, scale, dataset or None)
     if grid.chooses and len(records) == len(planned):
-        chosen = statistics.chosen(table(records))
+        chosen = statistics.chosen(table(records), grid.criterion)
     complete_choice = not grid.chooses or set(chosen) == cells
     if grid.more and complete_choice:
         planned = plan(chosen if grid.chooses else None)
