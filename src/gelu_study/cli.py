@@ -357,7 +357,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from gelu_study import bench
+    from gelu_study.bench import classifier as bench
 
     result = bench.measure(options.device, options.seconds)
     print(json.dumps(result, indent=1) if options.format == "json" else bench.report(result))

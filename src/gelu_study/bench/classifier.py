@@ -1,26 +1,19 @@
-"""How fast this machine trains the paper's MNIST classifier, against two plain loops and against its own matrix rate.
-
-Everything is measured in one run, in rounds that take turns, because absolute times drift: only the ratios mean something. The
-images are random numbers of MNIST's shape, so that no data set is needed.
-"""
+"""How fast this machine trains the paper's MNIST classifier, against two plain loops and against its own matrix rate."""
 
 from __future__ import annotations
 
-import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, pairwise, repeat
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from gelu_study import activations, initialisations, protocols, training
+from gelu_study.bench import Step, elapsed, matrix_rate, peak_memory, random_dataset, resident_peak
 from gelu_study.datasets import Dataset
 from gelu_study.random_streams import minibatch_order
 from gelu_study.runs import RunConfig
@@ -29,19 +22,18 @@ ACTIVATIONS = ("gelu_tanh", "relu", "elu")
 STACKS = (1, 5, 15, 45)
 DROPOUT_STACK = 15
 ROUNDS = 3
+SECONDS = 3.0  # for each measurement
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
     "relu": nn.ReLU,
     "elu": nn.ELU,
 }
 
-Step = Callable[[], object]
 
-
-def measure(device: str = "auto", seconds: float = 3.0) -> dict[str, Any]:
+def measure(device: str = "auto", seconds: float = SECONDS) -> dict[str, Any]:
     """Measure everything; `seconds` for each entry. Times are milliseconds a network-step: one minibatch of 128 for one network."""
     where = training.resolve_device(device)
-    data = _random_dataset()
+    data = random_dataset("mnist")
     examples = training.stacks.Examples.of(data, 55_000, 5_000, where)
     entries: dict[tuple[str, str], tuple[int, Step]] = {}
     for name in ACTIVATIONS:
@@ -87,7 +79,7 @@ def measure(device: str = "auto", seconds: float = 3.0) -> dict[str, Any]:
             for name in ACTIVATIONS
         },
         "largest_loss_difference": agreement(examples, where),
-        "peak_memory_mib_45_networks": peak_memory(where),
+        "peak_memory_mib_45_networks": peak_memory(__name__, where),
         "rows": rows,
     }
 
@@ -123,22 +115,6 @@ def arithmetic(config: RunConfig, inputs: int = 784, classes: int = 10) -> tuple
     widths = (inputs, *config.hidden, classes)
     products = [2 * config.batch_size * a * b for a, b in pairwise(widths)]
     return 3 * sum(products), 3 * sum(products) - products[0]
-
-
-def matrix_rate(device: torch.device, size: int = 2048, repeats: int = 8) -> float:
-    """Operations a second of a large float32 matrix product, the best of some."""
-    a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    out = torch.empty(size, size, device=device)
-    torch.mm(a, b, out=out)
-
-    def once() -> float:
-        _synchronise(device)
-        begin = time.perf_counter()
-        torch.mm(a, b, out=out)
-        _synchronise(device)
-        return time.perf_counter() - begin
-
-    return 2 * size**3 / min(once() for _ in range(repeats))
 
 
 def in_memory_loop(config: RunConfig, examples: training.stacks.Examples, device: torch.device) -> Callable[[], torch.Tensor]:
@@ -190,26 +166,16 @@ def agreement(examples: training.stacks.Examples, device: torch.device, steps: i
     return float(((stacked - plain).abs() / plain).max())
 
 
-def peak_memory(device: torch.device) -> float:
-    """Peak resident memory in MiB of a fresh process that trains 45 networks and evaluates them."""
-    command = [sys.executable, "-m", "gelu_study.bench", str(device)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[-1])
-
-
-def _train_a_little(device: str) -> float:
+def _peak_in_this_process(device: str) -> float:
+    """Peak resident memory in MiB with 45 networks that are trained and evaluated."""
     where = torch.device(device)
-    examples = training.stacks.Examples.of(_random_dataset(), 55_000, 5_000, where)
+    examples = training.stacks.Examples.of(random_dataset("mnist"), 55_000, 5_000, where)
     trainer = training.stacks.StackTrainer(_configs("gelu_tanh", 45, keep_probability=0.5), examples, where)
     trainer.start_epoch(0)
     for step in range(3):
         trainer.step(step, step == 0)
     trainer.network.evaluate(*examples.validation)
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux's ru_maxrss begins with the peak of the process that started this one
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 2**10
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # macOS counts bytes, others kibibytes
+    return resident_peak()
 
 
 def _configs(activation: str, count: int, keep_probability: float = 1.0) -> list[RunConfig]:
@@ -222,18 +188,6 @@ def _configs(activation: str, count: int, keep_probability: float = 1.0) -> list
         keep_probabilities=[keep_probability],
         seeds=range(count),
     )
-
-
-def _random_dataset() -> Dataset:
-    source = np.random.default_rng(0)
-
-    def images(count: int) -> np.ndarray:
-        return source.integers(0, 256, (count, 28, 28), dtype=np.uint8)
-
-    def labels(count: int) -> np.ndarray:
-        return source.integers(0, 10, count, dtype=np.uint8)
-
-    return Dataset("mnist", images(60_000), labels(60_000), images(10_000), labels(10_000))
 
 
 def _batches(config: RunConfig, device: torch.device) -> Iterator[torch.Tensor]:
@@ -291,25 +245,14 @@ def _median_time(step: Step, seconds: float, device: torch.device) -> float:
     for _ in range(3):
         step()
     times: list[float] = []
-    _synchronise(device)
     begin = time.perf_counter()
     while len(times) < 5 or time.perf_counter() - begin < seconds:
-        last = time.perf_counter()
-        step()
-        _synchronise(device)
-        times.append(time.perf_counter() - last)
+        times.append(elapsed(step, device))
     # The mean of the middle half: every 11th step with dropout is dearer, which a median would not see
     times.sort()
     middle = times[len(times) // 10 : len(times) - len(times) // 10]
     return statistics.fmean(middle)
 
 
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
 if __name__ == "__main__":
-    print(_train_a_little(sys.argv[1]))
+    print(_peak_in_this_process(sys.argv[1]))
