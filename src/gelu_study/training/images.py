@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -21,7 +22,7 @@ from torch.nn import functional
 
 from gelu_study.checkpoints import Checkpoint, Checkpoints
 from gelu_study.datasets import Dataset
-from gelu_study.errors import ConfigurationError
+from gelu_study.errors import CheckpointWarning, ConfigurationError
 from gelu_study.networks import FastConvNet, convolutional
 from gelu_study.random_streams import stream_seed
 from gelu_study.runs import RunConfig, RunRecord
@@ -52,8 +53,7 @@ class ImageTrainer:
             config.network, config.hidden, images.classes, config.activation, config.keep_probability, config.seed
         )
         if isinstance(self.network, FastConvNet):
-            chosen = torch.arange(min(WHITENING_IMAGES, config.train_examples))
-            self.network.whiten(next(self.images.part("train", len(chosen)))[0].cpu())
+            self.network.whiten(next(self.images.part("train", WHITENING_IMAGES))[0].cpu())
         self.network.to(device)
         self._optimiser = optimiser(self.network, config)
         for value in self._optimiser.parameters:
@@ -70,6 +70,11 @@ class ImageTrainer:
     def state(self) -> dict[str, Tensor]:
         """What the run goes on from: the network's parameters and buffers and what the optimiser keeps; not copies."""
         return {f"network {name}": value for name, value in self.network.state_dict().items()} | self._optimiser.state()
+
+    def fits(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether these could be copies of what `state` gives."""
+        state = self.state()
+        return state.keys() == tensors.keys() and all(value.shape == tensors[name].shape for name, value in state.items())
 
     @torch.no_grad()
     def resume(self, tensors: dict[str, Tensor], steps: int) -> None:
@@ -198,7 +203,7 @@ def train(
         for config in configs:
             if deadline.before_another(0):
                 return
-            with _settings(config):
+            with _settings(config, device):
                 record = _train_one(config, images, device, progress, checkpoints, deadline)
             if record is None:
                 return
@@ -218,9 +223,9 @@ def _train_one(
     environment = {**environment_of(device), "stack": 1, "started": started.isoformat(timespec="seconds")}
     curves: dict[str, list[float]] = {name: [] for name in config.curves}
     begin_epoch, earlier = 0, []
-    if checkpoints and (found := checkpoints.read([config])):
-        begin_epoch, earlier, curves = found[0].epoch, found[0].parts, found[0].log["curves"]
-        trainer.resume(found[0].tensors, begin_epoch * config.steps_per_epoch)
+    if checkpoints and (found := _checkpoint(checkpoints, config, trainer)):
+        begin_epoch, earlier, curves = found.epoch, found.parts, found.log["curves"]
+        trainer.resume(found.tensors, begin_epoch * config.steps_per_epoch)
         progress(trainer.steps)
 
     saved = clock
@@ -242,13 +247,32 @@ def _train_one(
         if checkpoints and (checkpoints.keep if last else due or out_of_time):
             part_done = {**_spent(environment, clock, []), "epochs": [begin_epoch + 1, epoch + 1]}
             tensors = {name: value.detach().cpu().clone() for name, value in trainer.state().items()}
-            checkpoints.write(config, Checkpoint(epoch + 1, tensors, {"curves": curves}, [*earlier, part_done]))
+            log = {"curves": curves, "epochs": config.epochs}
+            checkpoints.write(config, Checkpoint(epoch + 1, tensors, log, [*earlier, part_done]))
             saved = time.perf_counter()
         if out_of_time:
             return None
     full = trainer.evaluate("train")
     views = trainer.evaluate("test", config.test_views) if config.test_views > 1 else ()
     return records.finished(config, curves, (*full, *views), _spent(environment, clock, earlier))
+
+
+def _checkpoint(checkpoints: Checkpoints, config: RunConfig, trainer: ImageTrainer) -> Checkpoint | None:
+    """The run's checkpoint, if it can go on from it; another is deleted, for it would bar the way to those of this run."""
+    for found in checkpoints.read([config]):
+        lengths = {name: len(curve) for name, curve in found.log.get("curves", {}).items()}
+        # schedules and averages depend on the number of epochs, though the trajectory's name does not
+        epochs = found.log.get("epochs", config.epochs)
+        if epochs != config.epochs:
+            reason = f"it is of a training over {epochs} epochs, not {config.epochs}"
+        elif lengths != dict.fromkeys(config.curves, found.epoch) or not trainer.fits(found.tensors):
+            reason = "it does not hold what it should"
+        else:
+            return found
+        message = f"{checkpoints.path(config)} is no usable checkpoint ({reason}); the run starts over"
+        warnings.warn(message, CheckpointWarning, stacklevel=2)
+        checkpoints.remove([config])
+    return None
 
 
 def _first_bad(losses: Sequence[float], measured: Mapping[str, float]) -> int | None:
@@ -264,11 +288,13 @@ def _spent(environment: dict[str, Any], clock: float, earlier: list[dict[str, An
 
 
 @contextmanager
-def _settings(config: RunConfig) -> Iterator[None]:
-    """PyTorch's global switches as the run wants them, and its global random numbers, restored afterwards."""
+def _settings(config: RunConfig, device: torch.device) -> Iterator[None]:
+    """PyTorch's global switches and current device as the run wants them, and its global random numbers, restored afterwards."""
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, convolution.allow_tf32, convolution.benchmark
-    with torch.random.fork_rng():
+    seeded = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # `torch.manual_seed` seeds them all
+    # streams and graphs belong to the current device, whatever device their tensors are on
+    with torch.random.fork_rng(seeded), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         matmul.allow_tf32 = convolution.allow_tf32 = config.precision == "tf32"
         convolution.benchmark = True
         try:
@@ -294,7 +320,10 @@ def _within_memory(config: RunConfig, device: torch.device) -> Iterator[None]:
 
 def _free_memory(device: torch.device) -> int:
     """Bytes that can be allocated on the device."""
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if device.type != "cuda":
+        return psutil.virtual_memory().available
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by PyTorch, from runs that ended
+    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def _too_little(config: RunConfig, device: torch.device, free: int) -> str:

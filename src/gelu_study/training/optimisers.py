@@ -92,7 +92,7 @@ class Nesterov:
         self._captured = self.parameters[0].device.type == "cuda"
         for group in groups:
             group["lr"] = torch.zeros((), device=self.parameters[0].device) if self._captured else 0.0
-        self._sgd = torch.optim.SGD(groups, momentum=config.momentum, nesterov=True, fused=True)
+        self._sgd = torch.optim.SGD(groups, momentum=config.momentum, nesterov=config.momentum > 0, fused=True)
         for value in self.parameters:  # a first step from zeros is what PyTorch does without a buffer
             self._sgd.state[value]["momentum_buffer"] = torch.zeros_like(value)
         moving = [*self.parameters, *(value for value in network.buffers() if value.is_floating_point())]
