@@ -60,8 +60,8 @@ serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
 	@test -f book/_build/html/index.html || $(study) book $(ledger) $(repository)
 	$(python) -m http.server "$(PORT)" --bind 127.0.0.1 --directory book/_build/html
 
-bench: environment ## measure training speed against two plain loops and the matrix rate of this machine
-	$(study) bench $(device)
+bench: environment ## measure training speed against plain loops and this machine's own rates (WHAT=mnist|cifar)
+	$(study) bench $(if $(WHAT),"$(WHAT)") $(device)
 
 measure: environment ## measure again what the chapters on the activation show: cost, swapped forms (needs MNIST)
 	$(import)

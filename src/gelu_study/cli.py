@@ -21,6 +21,9 @@ from gelu_study.errors import CheckpointWarning, ConfigurationError, DamagedReco
 MEASUREMENTS = {"activation-cost": "gelu_study.chapters.cost", "activation-swaps": "gelu_study.chapters.swaps"}
 """The module that takes each measurement: its `measure(device)` returns strict JSON."""
 
+BENCHES = {"mnist": "gelu_study.bench.classifier", "cifar": "gelu_study.bench.cifar"}
+"""The module that measures the training speed on each: `measure(device, seconds)`, `report` of it and `SECONDS`."""
+
 
 def seeds(text: str) -> list[int]:
     """The seeds in a text like "0-4,9"."""
@@ -157,8 +160,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--experiment", metavar="NAME", help="only runs of this experiment")
 
-    bench = command("bench", "Measure training speed on this machine against two plain loops and its matrix rate.", "device")
-    bench.add_argument("--seconds", type=seconds, default=3.0, metavar="S", help="seconds for each measurement")
+    bench = command("bench", "Measure training speed on this machine against plain loops and its own rates.", "device")
+    bench.add_argument(
+        "what",
+        nargs="?",
+        choices=tuple(BENCHES),
+        default="mnist",
+        help="the classifier of MNIST, about two minutes, or convolutional networks of CIFAR-10, about three",
+    )
+    bench.add_argument("--seconds", type=seconds, metavar="S", help="for each measurement (default: 3 of mnist, 18 of cifar)")
     bench.add_argument("--format", choices=("text", "json"), default="text", help="how to print it")
 
     measure = command(
@@ -357,10 +367,11 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from gelu_study.bench import classifier as bench
+    from importlib import import_module
 
-    result = bench.measure(options.device, options.seconds)
-    print(json.dumps(result, indent=1) if options.format == "json" else bench.report(result))
+    bench = import_module(BENCHES[options.what])
+    result = bench.measure(options.device, options.seconds or bench.SECONDS)
+    print(json.dumps(result, indent=1, allow_nan=False) if options.format == "json" else bench.report(result))
     return 0
 
 
