@@ -77,6 +77,9 @@ def test_later_fields_leave_older_keys_alone():
 
 def test_a_trajectory_is_a_run_of_any_length():
     assert dataclasses.replace(CONFIG, epochs=7).trajectory == CONFIG.trajectory
+    assert dataclasses.replace(IMAGES, epochs=7).trajectory == IMAGES.trajectory
+    for scheduled in (dataclasses.replace(IMAGES, schedule="cosine"), dataclasses.replace(IMAGES, optimiser="nesterov-lookahead")):
+        assert dataclasses.replace(scheduled, epochs=7).trajectory != scheduled.trajectory
     for config, name, value in CHANGED:
         if name != "epochs":
             assert dataclasses.replace(config, **{name: value}).trajectory != config.trajectory
