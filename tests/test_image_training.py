@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import types
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gelu_study import paths, protocols, training
 from gelu_study.checkpoints import Checkpoints
@@ -244,37 +246,40 @@ def test_lookahead_averages_batch_statistics_too():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_an_epoch_against_a_plain_loop(data, smoothing):
+def test_epochs_against_a_plain_loop(data, smoothing):
     """Shallow network, noise, dropout, Adam: by PyTorch's own functions and the optimiser's formula."""
-    config = dataclasses.replace(SHALLOW, label_smoothing=smoothing, epochs=1)
+    config = dataclasses.replace(SHALLOW, label_smoothing=smoothing, epochs=2)
     images = Images(data, config, CPU)
     trainer, plain = ImageTrainer(config, images, CPU), made(config).train()
-    drawn = images.epoch(config, 0)
-    losses, wrong, step = [], 0, 0
     parameters = list(plain.parameters())
     first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-    with torch.random.fork_rng():
-        found = trainer.train_epoch(0, lambda steps: None)
-        torch.manual_seed(stream_seed(config.seed, "dropout and noise", 0) >> 1)
-        for place, chosen in enumerate(drawn.chosen):
-            x = images.batch(*(values[place] for values in vars(drawn).values()))
-            logits = plain(x + 0.15 * torch.randn_like(x))
-            labels = torch.from_numpy(data.y_train).long()[chosen]
-            target = functional.one_hot(labels, 10) * (1 - smoothing) + smoothing / 10
-            loss = -(target * logits.log_softmax(1)).sum(1).mean()
-            losses.append(loss.item())
-            wrong += (logits.argmax(1) != labels).sum().item()
-            step += 1
-            with torch.no_grad():
-                for p, g, m, v in zip(parameters, torch.autograd.grad(loss, parameters), first, second, strict=True):
-                    m += 0.1 * (g - m)
-                    v += 0.001 * (g * g - v)
-                    p -= config.learning_rate * (m / (1 - 0.9**step)) / (v / (1 - 0.999**step) + 1e-8).sqrt()
-    np.testing.assert_allclose(found[0], losses, rtol=1e-4)
-    assert found[1] == pytest.approx(100 * wrong / config.train_examples)
+    step = 0
+    for epoch in range(2):
+        drawn = images.epoch(config, epoch)
+        losses, wrong = [], 0
+        beta, rate = 0.5 if epoch else 0.9, config.learning_rate  # min(2 - epoch / 1, 1)
+        with torch.random.fork_rng():
+            found = trainer.train_epoch(epoch, lambda steps: None)
+            torch.manual_seed(stream_seed(config.seed, "dropout and noise", epoch) >> 1)
+            for place, chosen in enumerate(drawn.chosen):
+                x = images.batch(*(values[place] for values in vars(drawn).values()))
+                logits = plain(x + 0.15 * torch.randn_like(x))
+                labels = torch.from_numpy(data.y_train).long()[chosen]
+                target = functional.one_hot(labels, 10) * (1 - smoothing) + smoothing / 10
+                loss = -(target * logits.log_softmax(1)).sum(1).mean()
+                losses.append(loss.item())
+                wrong += (logits.argmax(1) != labels).sum().item()
+                step += 1
+                with torch.no_grad():
+                    for p, g, m, v in zip(parameters, torch.autograd.grad(loss, parameters), first, second, strict=True):
+                        m.copy_(beta * m + (1 - beta) * g)
+                        v += 0.001 * (g * g - v)
+                        p -= rate * (m / (1 - beta**step)) / (v / (1 - 0.999**step) + 1e-8).sqrt()
+        np.testing.assert_allclose(found[0], losses, rtol=1e-3)
+        assert found[1] == pytest.approx(100 * wrong / config.train_examples, abs=0.6)
     after = trainer.network.state_dict()
     for name, value in plain.state_dict().items():
-        torch.testing.assert_close(after[name], value, rtol=1e-2, atol=1e-4)
+        torch.testing.assert_close(after[name], value, rtol=1e-2, atol=1e-3)
 
 
 def test_noise_is_in_training_alone(data):
@@ -321,6 +326,69 @@ def test_six_views_against_a_loop_over_images(data):
     loss, error = trainer.evaluate("test", 6)
     assert loss == pytest.approx(total / 80, rel=1e-5) and error == pytest.approx(100 * wrong / 80)
     assert loss != trainer.evaluate("test")[0]
+
+
+# ------------------------------------------------------------------------------------- what a CUDA graph asks for
+
+
+@each
+def test_capturing_a_step_leaves_no_trace(config, data, monkeypatch):
+    """With stand-ins for CUDA's streams and graphs: steps before and in the capture are undone, and the epoch is what it was."""
+    stream = types.SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    monkeypatch.setattr(torch.cuda, "graph", nullcontext)
+    images = Images(data, config, CPU)
+    fresh, trainer = (ImageTrainer(config, images, CPU) for _ in range(2))
+    steps: list[int] = []
+
+    class Graph:
+        def replay(self) -> None:
+            trainer._eager()
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+
+    def step() -> None:
+        steps.append(1)
+        trainer._optimiser.prepare(3)  # rates that move the network, whatever they are at first
+        trainer._eager()
+        trainer._optimiser.finish_step(4)
+
+    with torch.random.fork_rng():
+        trainer._update = engine._captured(step, [*trainer.state().values()])
+        assert len(steps) == 4
+        for name, value in fresh.state().items():
+            assert torch.equal(value, trainer.state()[name]), name
+        assert trainer.train_epoch(0, lambda steps: None) == fresh.train_epoch(0, lambda steps: None)
+
+
+class Named(TorchDispatchMode):
+    """Names of the operations that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.names.append(str(function))
+        return function(*arguments, **keywords or {})
+
+
+@each
+def test_a_step_waits_for_no_value(config, data):
+    """What a graph cannot capture: a value that the program reads, a shape that depends on values, a copy to another device."""
+    trainer = ImageTrainer(config, Images(data, config, CPU), CPU)
+    with torch.random.fork_rng(), Named() as operations:
+        trainer._optimiser.prepare(0)
+        trainer._update()
+        trainer._optimiser.finish_step(4)
+    assert {"aten.convolution.default", "aten.convolution_backward.default"} <= set(operations.names)
+    waits = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal.", "is_nonzero")
+    assert [name for name in operations.names if any(word in name for word in waits)] == []
+    with Named() as operations:
+        float(trainer._measured[0])
+    assert any("_local_scalar_dense" in name for name in operations.names)  # so that one would be seen
 
 
 # -------------------------------------------------------------------------------------------------------- records

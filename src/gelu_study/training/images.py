@@ -104,7 +104,7 @@ class ImageTrainer:
         progress(self.config.steps_per_epoch - said)
         if self.steps == self.config.epochs * self.config.steps_per_epoch:
             self._optimiser.finish()
-        return self._losses.tolist(), float(self._errors.mean(dtype=torch.float64)) * 100
+        return self._losses.tolist(), float(self._errors.cpu().mean(dtype=torch.float64)) * 100
 
     def _eager(self) -> None:
         """One update from the minibatch that is held; leaves its loss and its share of errors."""
@@ -132,16 +132,16 @@ class ImageTrainer:
         left, border mirrored, weight 1/4 each, all three also mirrored (Jordan 2024, arXiv:2404.00498).
         """
         self.network.eval()
-        lost, wrong = (torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2))
+        lost, wrong = [], []
         for x, labels in self.images.part(part, EVALUATION_BATCH):
             logits = torch.zeros((), device=self.device)
             for weight, view in _views(x) if views > 1 else [(1.0, x)]:
                 with self._precision():
                     logits = logits + weight * self.network(view).float()
-            lost += functional.cross_entropy(logits, labels, reduction="sum").double()
-            wrong += (logits.argmax(1) != labels).sum()
+            lost.append(functional.cross_entropy(logits, labels, reduction="sum"))
+            wrong.append((logits.argmax(1) != labels).sum())
         count = len(self.images.labels[part])
-        return float(lost) / count, 100 * float(wrong) / count
+        return sum(torch.stack(lost).tolist()) / count, 100 * sum(torch.stack(wrong).tolist()) / count
 
     @contextmanager
     def _precision(self) -> Iterator[None]:
