@@ -187,13 +187,16 @@ def test_adam_as_the_papers_theano_code(scale):
 def test_nesterov_as_lasagne_writes_it(momentum):
     config = short(WIDE, 6, learning_rate=0.03, schedule="constant", weight_decay=0.02, momentum=momentum)
     network = made(config)
+    with torch.no_grad():
+        for value in network.parameters():
+            value += 0.3  # so that a decay of any would be seen
     weights = trained_by_name(network)
     given = gradients(network, 6)
     found = moved(network, config, given)
     velocity = {name: np.zeros_like(w) for name, w in weights.items()}
     for step in given:
         for (name, w), g in zip(weights.items(), step, strict=True):
-            decayed = g + 0.02 * w if w.ndim > 1 else g  # neither shifts nor scales
+            decayed = g + 0.02 * w if w.ndim > 1 else g  # neither biases and shifts nor scales
             velocity[name] = momentum * velocity[name] - 0.03 * decayed
             weights[name] = w + momentum * velocity[name] - 0.03 * decayed
     for name, w in weights.items():

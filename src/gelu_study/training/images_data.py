@@ -31,8 +31,6 @@ ZCA_REGULARISER = 1e-5
 """Added to the eigenvalues of the covariance, as in the paper's code."""
 _SHIFTS = {"none": 0, "mirrors-and-crops": 4, "flips-and-shifts": 2}
 """Pixels by which an image is shifted at most."""
-
-
 _KEPT = np.dtype("<f4")
 """Numbers in the file of a fitted whitening."""
 

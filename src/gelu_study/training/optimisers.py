@@ -72,7 +72,8 @@ class Adam:
 
 
 class Nesterov:
-    """PyTorch's SGD with Nesterov momentum; weight decay for weights alone, as the paper's code for CIFAR-100 has it.
+    """PyTorch's SGD with Nesterov momentum; weight decay for weights alone (in the paper's code for CIFAR-100 Lasagne also
+    penalises the scales of normalisations).
 
     With `lookahead` (Zhang et al. 2019, arXiv:1907.08610, as Jordan 2024 has it) shifts learn `SHIFT_FACTOR` times faster, all
     decays alike, and every fifth step the network is set to an average of itself that moves the less the later; the average is the
