@@ -339,6 +339,101 @@ def test_the_mean_image_s_error_is_that_of_mnist(mnist) -> None:
     assert {config.train_examples for config in protocols.plan("mnist-autoencoder", "paper")} == {len(mnist.x_train)}
 
 
+# ---- CIFAR
+
+CIFAR10, CIFAR100 = "CIFAR-10, shallow network", "CIFAR-100, wide residual network"
+OF = {CIFAR10: "cifar10-convnet", CIFAR100: "cifar100-wrn"}
+
+
+def images(errors: dict[str, float], best: float = 1e-3) -> Callable[[RunConfig], RunRecord]:
+    """Records with these test errors at the end; those that validation judges err the other way about, so that they must not count."""
+
+    def made(config: RunConfig) -> RunRecord:
+        jitter = math.exp(JITTER[config.seed % 5] if config.activation == "gelu_tanh" else 0)
+        error = min(99.0, 100 / errors[config.activation] if config.validation_examples else errors[config.activation] * jitter)
+        validation = 10.0 if config.learning_rate == best else 20.0
+        level = {"test_error": error, "validation_error": validation}
+        return synthetic.finished(config, lambda name, epochs: np.full(len(epochs), level.get(name, 0.1)))
+
+    return made
+
+
+def on_images(
+    name: str, make: Callable[[RunConfig], RunRecord | None], seeds: tuple[int, ...] = (0, 1, 2), best: float = 1e-3
+) -> tuple[list[RunConfig], Callable[[RunConfig], RunRecord | None]]:
+    """The runs of the paper's scale, those of CIFAR-10 that follow the choice among them, with what makes their records."""
+    chosen = {(activation, 0.5): best for activation in ("gelu_tanh", "relu", "elu")} if name == CIFAR10 else None
+    planned = protocols.plan(OF[name], "powered", chosen=chosen)
+    return [c for c in planned if c.validation_examples or c.seed in seeds], make
+
+
+@pytest.mark.parametrize("name", [CIFAR10, CIFAR100])
+@pytest.mark.parametrize(
+    ("relu", "elu", "expected"),
+    [
+        (10.0, 12.0, REPRODUCED),
+        (8.1, 12.0, EQUIVALENT),  # no claim of a tie
+        (6.0, 12.0, CONTRADICTED),
+    ],
+)
+def test_gelu_has_the_lowest_test_error_at_the_end(name, relu, elu, expected) -> None:
+    found = judge(name, on_images(name, images({"gelu_tanh": 8.0, "relu": relu, "elu": elu})))
+    assert found.verdict == expected and found.name == name
+    assert [part.of for part in found.judgement.parts] == ["test error, GELU / ReLU", "test error, GELU / ELU"]
+    assert [part.measured for part in found.judgement.parts] == pytest.approx([8 / relu, 8 / elu])
+    assert [part.n for part in found.judgement.parts] == [3, 3]
+    stated = {CIFAR10: (7.89 / 8.16, 7.89 / 8.41), CIFAR100: (20.74 / 21.77, 20.74 / 22.98)}[name]
+    assert [part.published for part in found.judgement.parts] == pytest.approx(stated)
+
+
+def test_only_the_final_runs_on_cifar10_are_compared() -> None:
+    configs, make = on_images(CIFAR10, images({"gelu_tanh": 8.0, "relu": 10.0, "elu": 12.0}, best=1e-4), best=1e-4)
+    found = judge(CIFAR10, (configs, make))
+    used = [config for config in configs if config.key in found.judgement.keys]
+    assert len(used) == len(found.judgement.keys) == 9
+    assert {(c.train_examples, c.validation_examples, c.learning_rate, c.epochs) for c in used} == {(50_000, 0, 1e-4, 200)}
+    assert found.judgement.lacking == "18 of 39 runs"
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "expected", "lacking"),
+    [
+        (CIFAR10, lambda c: bool(c.validation_examples), NOT_RUN, "9 of 39 runs"),
+        (CIFAR10, lambda c: bool(c.validation_examples) and c.learning_rate > 1e-4, NOT_RUN, "3 of 9 runs"),
+        (CIFAR10, lambda c: not c.validation_examples, NOT_RUN, ""),  # no choice, so nobody knows that these follow it
+        (CIFAR10, lambda c: c.activation != "elu" or bool(c.validation_examples), UNRESOLVED, "15 of 39 runs"),
+        (CIFAR100, lambda c: c.seed < 2, UNRESOLVED, "6 of 30 runs"),
+        (CIFAR100, lambda c: c.activation == "gelu_tanh", NOT_RUN, "3 of 30 runs"),
+    ],
+)
+def test_what_is_lacking_of_the_runs_on_images_is_said(name, kept, expected, lacking) -> None:
+    make = images({"gelu_tanh": 8.0, "relu": 10.0, "elu": 12.0})
+    found = judge(name, on_images(name, lambda config: make(config) if kept(config) else None))
+    assert (found.verdict, found.judgement.lacking) == (expected, lacking)
+
+
+def test_a_diverged_run_on_images_is_the_worst() -> None:
+    make = images({"gelu_tanh": 8.0, "relu": 10.0, "elu": 12.0})
+    gone = on_images(CIFAR100, lambda c: diverged(c) if c.activation == "gelu_tanh" else make(c), seeds=tuple(range(10)))
+    found = judge(CIFAR100, gone)
+    assert found.verdict == CONTRADICTED and found.part.measured == math.inf and found.part.n == 10
+
+
+def test_short_runs_on_images_judge_nothing() -> None:
+    make = images({"gelu_tanh": 8.0, "relu": 10.0, "elu": 12.0})
+    for name, experiment in OF.items():
+        assert judge(name, (protocols.plan(experiment, "quick"), make)).verdict == NOT_RUN
+
+
+def test_all_tasks_rest_on_the_images_too() -> None:
+    parts = [on_images(name, images({"gelu_tanh": 8.0, "relu": 6.0, "elu": 12.0})) for name in OF]
+    evidence = judging.Evidence(Made(*parts), "powered")
+    tasks = [(claim.name, how(evidence)) for claim, how in claims.known() if claim.task]
+    found = judging.all_of(tasks)
+    assert (found.verdict, found.lacking) == (CONTRADICTED, "2 of 6 tasks")
+    assert found.weakest.of.endswith("test error, GELU / ReLU") and len(found.keys) == 18
+
+
 # ---- SOI map
 
 

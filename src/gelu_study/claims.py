@@ -198,8 +198,8 @@ def known() -> list[tuple[Claim, Judge]]:
         ),
         _lowest_error("Twitter part-of-speech tagging", "section 3.3", "twitter_pos"),
         _lowest_error("TIMIT frame classification", "section 3.4, figure 4", "timit_frame_classification"),
-        _lowest_error("CIFAR-10, shallow network", "section 3.5, figure 5", "cifar10_convnet"),
-        _lowest_error("CIFAR-100, wide residual network", "section 3.5, figure 6", "cifar100_wrn40-4"),
+        _lowest_error("CIFAR-10, shallow network", "section 3.5, figure 5", "cifar10_convnet", "cifar10-convnet"),
+        _lowest_error("CIFAR-100, wide residual network", "section 3.5, figure 6", "cifar100_wrn40-4", "cifar100-wrn"),
         (
             Claim("SOI map on MNIST: against ReLU", _soi_words(soi), "section 4", "mnist-soi", ("mnist_fcn_soi", "soi_map")),
             judging.soi_against("relu", _soi_ratio(soi), ties=True),
@@ -249,12 +249,13 @@ def _errors(experiment: str, metric: str, decimals: int | None = None) -> dict[s
     return {name: value if decimals is None else f"{float(value):.{decimals}f}" for name, value in found.items()}
 
 
-def _lowest_error(name: str, where: str, experiment: str) -> tuple[Claim, Judge]:
-    """A claim of the lowest median test error, of an experiment without runs."""
-    error = _errors(experiment, "test_error")
+def _lowest_error(name: str, where: str, source: str, ours: str = "") -> tuple[Claim, Judge]:
+    """A claim of the lowest median test error; `ours` names our experiment and its page, if there is one."""
+    error = _errors(source, "test_error")
     statement = f"GELU has the lowest median test error: {error['GELU']} %, ReLU {error['ReLU']} %, ELU {error['ELU']} %."
     ratios = {f"test error, GELU / {rival}": float(error["GELU"]) / float(error[rival]) for rival in ("ReLU", "ELU")}
-    return Claim(name, statement, where, "", (experiment,), task=True), judging.not_run(ratios)
+    judge = judging.lowest_error(ours, ratios) if ours else judging.not_run(ratios)
+    return Claim(name, statement, where, ours, (source,), task=True), judge
 
 
 def _soi_elsewhere(name: str, experiment: str) -> tuple[Claim, Judge]:

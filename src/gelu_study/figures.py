@@ -59,6 +59,7 @@ METRICS = {
     "test_error": "final test error (%)",
     "train_loss_full": "training loss after the last step (nats)",
     "train_error_full": "training error after the last step (%)",
+    "test_error_views": "final test error, views of an image averaged (%)",
     "best_train_loss": "training loss in the best epoch (nats)",
     "best_validation_loss": "least validation loss (nats)",
     "best_validation_error": "validation error in the best epoch (%)",

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, special, stats
 
-from gelu_study import activations, published, statistics, study
-from gelu_study.ledger import Ledger
+from gelu_study import activations, protocols, published, statistics, study
+from gelu_study.ledger import Ledger, table
 from gelu_study.runs import RunConfig, RunRecord
 
 REDUCED_EPOCHS = 50
@@ -188,6 +188,31 @@ def soi_against(rival: str, ratio: float, *, ties: bool) -> Judge:
         return replace(result, keys=_keys(record for runs in records.values() for record in runs))
 
     return judge
+
+
+def lowest_error(experiment: str, ratios: Mapping[str, float]) -> Judge:
+    """GELU's test error at the end against each rival's, of the runs that `deciding` gives; the paper's ratios by their names."""
+
+    def judge(evidence: Evidence) -> Judgement:
+        found = evidence.study(experiment)
+        runs = deciding(found)
+        statistics.refuse_mixture(table(runs))
+        compared = {
+            f"test error, GELU / {_name(rival)}": statistics.compare(
+                *(losses(_of(runs, name), lambda record: record.final["test_error"]) for name in (GELU, rival))
+            )
+            for rival in RIVALS
+        }
+        return replace(_judged(compared, found.records, found.planned, ratios), keys=_keys(runs))
+
+    return judge
+
+
+def deciding(found: study.Study) -> tuple[RunRecord, ...]:
+    """The records that an experiment is about: all, or, where runs with other fields follow the choice of a learning rate, as those
+    on all training images of CIFAR-10 do, these alone."""
+    wanted = protocols.grid(found.experiment, found.scale, found.planned[0].dataset).after_choice
+    return tuple(record for record in found.records if all(getattr(record.config, name) == wanted[name] for name in wanted))
 
 
 def tuned(found: study.Study, activation: str) -> tuple[float, float] | None:

@@ -28,6 +28,7 @@ _FINAL_COLUMNS = (
     "test_error",
     "train_loss_full",
     "train_error_full",
+    "test_error_views",
 )
 _BEST_COLUMNS = ("epoch", "train_loss", "validation_loss", "validation_error", "test_loss", "test_error")
 _MORE_CONFIG = (

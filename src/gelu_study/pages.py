@@ -29,6 +29,8 @@ BADGES = {
     statistics.NOT_RUN: "There are no runs to compare yet.",
 }
 
+DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+"""What a reader calls the data sets of the experiments."""
 
 _LINK = "<!-- records -->"
 _COLUMNS = "<i>Keep</i>: the keep probability, 1 for no dropout. <i>Rate</i>: the learning rate."
@@ -144,15 +146,16 @@ def span(low: float, high: float) -> str:
 def progress(found: Study) -> None:
     """Say what is missing, if anything is, and what was not trained by the paper's protocol or on its data."""
     if found.planned and found.planned[0].dataset == "digits":
+        wanted = DATA[protocols.grid(found.experiment, "paper").dataset]
         text(
-            "> **Not MNIST.** These runs were trained on scikit-learn's 1,797 digits of 8 × 8 pixels, a stand-in that needs no "
-            "download. They show that everything works and say nothing about the paper's claim."
+            f"> **Not {wanted}.** These runs were trained on scikit-learn's 1,797 digits of 8 × 8 pixels, a stand-in that needs no "
+            f"download. They show that everything works and say nothing about {wanted}."
         )
     elif found.planned and found.scale not in ("paper", "powered"):
-        seeds = len({config.seed for config in found.planned})
+        first, seeds = found.planned[0], len({config.seed for config in found.planned})
         text(
-            f"> **A reduced run.** {found.planned[0].epochs} epochs and {seeds} seeds instead of the paper's protocol: "
-            "what follows is about such short trainings and is no verdict on the paper's claim."
+            f"> **A reduced run.** {first.epochs} epochs on {first.train_examples:,} images and {seeds} seed{'s' * (seeds > 1)} "
+            "instead of the full protocol: what follows is about such short trainings and is no verdict on any claim."
         )
     done, planned = len(found.records), len(found.planned)
     if not done:
@@ -399,10 +402,12 @@ def provenance(found: Study, repository: str = "") -> None:
     if not found.records:
         return
     runs, first = found.table, found.planned[0]
+    splits = dict.fromkeys((config.train_examples, config.validation_examples) for config in found.planned)
+    parts = [f"{train:,} training and {f'{held_out:,}' if held_out else 'no'} validation examples" for train, held_out in splits]
     lines = [
         f"- **Runs:** {len(runs)} of {len(found.planned)} planned, {int((runs['status'] == 'diverged').sum())} of them diverged; "
         f"scale `{found.scale}`, {first.epochs} epochs, {runs['seed'].nunique()} seeds.",
-        f"- **Data:** {first.dataset}, {first.train_examples:,} training and {first.validation_examples:,} validation examples, "
+        f"- **Data:** {first.dataset}, {' or '.join(parts)}, "
         f"SHA-256 `{first.dataset_sha256[:16]}…` (in full on [the record's page](record.html)).",
         f"- **Device:** {_listed(runs['device_name'])} ({_listed(runs['device'])}); PyTorch {_listed(runs['torch'])}; "
         f"{_listed(runs['precision'])}.",

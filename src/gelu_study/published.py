@@ -31,6 +31,9 @@ SMOOTHING = {
 """The b of `smooth` for (figure, panel, split), where it was identified; the training loss of figures 2 and 3 is
 smoothed per minibatch."""
 
+POINTS = {5: 200, 6: 50}
+"""Points of a curve of figures 5 and 6, one an epoch: as many as epochs."""
+
 PANELS = {1.0: "left", 0.5: "right"}
 """Figure 2's panel for each keep probability."""
 
@@ -89,6 +92,13 @@ def curves(figure: int | None = None, panel: str | None = None) -> pd.DataFrame:
     are none.
     """
     return _selected("curves", figure, panel)
+
+
+def by_epoch(figure: int) -> pd.DataFrame:
+    """The curves of figure 5 or 6 as plotted, with `epoch` counted from 1 instead of plotted: the figures spread the points evenly
+    from 0 to the number of epochs, so that the first one, of epoch 1, stands at 0."""
+    table, points = curves(figure, "main"), POINTS[figure]
+    return table.assign(epoch=(1 + table["epoch"] * (points - 1) / points).round().astype(int))
 
 
 def unsmoothed(figure: int | None = None, panel: str | None = None) -> pd.DataFrame:

@@ -37,7 +37,7 @@ def comparison_table(found: Study, judgement: Judgement, name: str, caption: str
 
     The paper's ratios stand beside runs on its own data only.
     """
-    published = is_mnist(found) and not np.isnan([part.published for part in judgement.parts]).all()
+    published = found.planned[0].dataset != "digits" and not np.isnan([part.published for part in judgement.parts]).all()
     shown = []
     for part in judgement.parts:
         row = {"compared": part.of, "verdict": pages.badge(part.verdict)}
@@ -54,9 +54,9 @@ def comparison_table(found: Study, judgement: Judgement, name: str, caption: str
 def headline(judgement: Judgement, what: str) -> str:
     """The answer in a sentence: yes, no or undecided, and of how many comparisons `what` is lower."""
     verdicts = [part.verdict for part in judgement.parts]
-    told = (
-        f"{what} is {tally(verdicts)} of {len(verdicts)} comparisons." if len(verdicts) > 1 else f"{what} is {_once(verdicts[0])}."
-    )
+    told = f"{what} is {tally(verdicts)} of {len(verdicts)} comparisons."
+    if len(verdicts) == 1:
+        told = f"{what} is {in_words(verdicts[0])}."
     all_contradicted = set(verdicts) == {statistics.CONTRADICTED}
     begin = {
         statistics.REPRODUCED: "**Yes.**",
@@ -85,7 +85,8 @@ def tally(verdicts: Sequence[str]) -> str:
     return ", ".join(f"{word} in {verdicts.count(link)}" for link, word in _WORDS.items() if link in verdicts)
 
 
-def _once(verdict: str) -> str:
+def in_words(verdict: str) -> str:
+    """What the verdict on one comparison says of GELU's loss or error: "lower"."""
     return "not shown to be lower, higher or the same within 5 %" if verdict == statistics.UNRESOLVED else _WORDS[verdict]
 
 
