@@ -297,6 +297,13 @@ def test_short_runs_are_told_apart(whole, quick, nothing, shown):
     assert "None of its 9 runs has a record yet." in shown[3]
 
 
+def test_the_page_says_on_how_many_images_its_runs_were_trained(whole, quick, shown):
+    pages.provenance(whole)
+    assert "45,000 training and 5,000 validation examples or 50,000 training and no validation examples" in shown[0]
+    pages.progress(quick)
+    assert "**A reduced run.** 10 epochs on 5,000 images and 3 seeds" in shown[1]
+
+
 def test_short_runs_are_read_from_the_page_s_ledger(tmp_path, whole):
     assert images.short(whole, str(tmp_path)).records == ()
     assert images.short(whole, str(tmp_path)).scale == "quick"
