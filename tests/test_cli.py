@@ -76,7 +76,7 @@ def test_run_says_what_there_is(capsys, trained):
 
 
 def test_a_time_limit_says_what_is_missing(capsys, tmp_path):
-    status, out, err = run(capsys, *SMOKE, "--ledger", tmp_path, "--time-limit", 1e-6)
+    status, out, _ = run(capsys, *SMOKE, "--ledger", tmp_path, "--time-limit", 1e-6)
     assert status == 0 and "0 runs" in out and "time was up; 12 runs are missing" in out
     for bad in ("0", "-3", "inf", "nan", "soon"):
         with pytest.raises(SystemExit) as stopped:

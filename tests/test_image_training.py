@@ -196,7 +196,7 @@ def test_nesterov_as_lasagne_writes_it(momentum):
     velocity = {name: np.zeros_like(w) for name, w in weights.items()}
     for step in given:
         for (name, w), g in zip(weights.items(), step, strict=True):
-            decayed = g + 0.02 * w if w.ndim > 1 else g  # neither biases and shifts nor scales
+            decayed = g if name.endswith("bias") else g + 0.02 * w  # scales of normalisations too, not shifts and biases
             velocity[name] = momentum * velocity[name] - 0.03 * decayed
             weights[name] = w + momentum * velocity[name] - 0.03 * decayed
     for name, w in weights.items():
@@ -218,7 +218,7 @@ def test_shifts_learn_faster_and_the_network_is_averaged_with_lookahead(finish):
     for step, values in enumerate(given):
         rate = 0.002 * np.interp(step / steps, [0, 0.23, 1], [0.2, 1, 0.07])
         for (name, w), g in zip(weights.items(), values, strict=True):
-            factor = 64 if w.ndim == 1 else 1
+            factor = 64 if w.ndim == 1 and "whitening" not in name else 1
             velocity[name] = 0.85 * velocity[name] + g + 0.05 / factor * w
             weights[name] = w - rate * factor * (g + 0.05 / factor * w + 0.85 * velocity[name])
         if step + 1 in (5, 10):
@@ -685,11 +685,7 @@ def test_a_longer_training_does_not_go_on_from_a_shorter_ones_schedule(data, rec
     shorter = dataclasses.replace(WIDE, epochs=2)
     checkpoints = Checkpoints(tmp_path, keep=True)
     train([shorter], data, checkpoints=checkpoints)
-    if shorter.trajectory == WIDE.trajectory:
-        with pytest.warns(CheckpointWarning, match="over 2 epochs, not 3"):
-            (found,) = train([WIDE], data, checkpoints=checkpoints)
-    else:
-        (found,) = train([WIDE], data, checkpoints=checkpoints)
+    (found,) = train([WIDE], data, checkpoints=checkpoints)
     assert result(found) == result(records[WIDE.network])
 
 

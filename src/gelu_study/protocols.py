@@ -241,7 +241,7 @@ _GRIDS: dict[str, dict[str, Grid]] = {
     ),
     "cifar10-fast": _images(
         _FAST,
-        {"hidden": (16, 16, 32, 32, 32, 32)},
+        {"hidden": (16, 16, 32, 32, 32, 32), "learning_rates": (0.3,)},
         {"train_examples": 50_000, "validation_examples": 0, "learning_rates": (1.5,), "epochs": 3},
         {"more_seeds": tuple(range(100))},
     ),

@@ -247,8 +247,7 @@ def _train_one(
         if checkpoints and (checkpoints.keep if last else due or out_of_time):
             part_done = {**_spent(environment, clock, []), "epochs": [begin_epoch + 1, epoch + 1]}
             tensors = {name: value.detach().cpu().clone() for name, value in trainer.state().items()}
-            log = {"curves": curves, "epochs": config.epochs}
-            checkpoints.write(config, Checkpoint(epoch + 1, tensors, log, [*earlier, part_done]))
+            checkpoints.write(config, Checkpoint(epoch + 1, tensors, {"curves": curves}, [*earlier, part_done]))
             saved = time.perf_counter()
         if out_of_time:
             return None
@@ -261,15 +260,9 @@ def _checkpoint(checkpoints: Checkpoints, config: RunConfig, trainer: ImageTrain
     """The run's checkpoint, if it can go on from it; another is deleted, for it would bar the way to those of this run."""
     for found in checkpoints.read([config]):
         lengths = {name: len(curve) for name, curve in found.log.get("curves", {}).items()}
-        # schedules and averages depend on the number of epochs, though the trajectory's name does not
-        epochs = found.log.get("epochs", config.epochs)
-        if epochs != config.epochs:
-            reason = f"it is of a training over {epochs} epochs, not {config.epochs}"
-        elif lengths != dict.fromkeys(config.curves, found.epoch) or not trainer.fits(found.tensors):
-            reason = "it does not hold what it should"
-        else:
+        if lengths == dict.fromkeys(config.curves, found.epoch) and trainer.fits(found.tensors):
             return found
-        message = f"{checkpoints.path(config)} is no usable checkpoint ({reason}); the run starts over"
+        message = f"{checkpoints.path(config)} is no usable checkpoint (it does not hold what it should); the run starts over"
         warnings.warn(message, CheckpointWarning, stacklevel=2)
         checkpoints.remove([config])
     return None
@@ -354,6 +347,7 @@ def memory(config: RunConfig, batch_size: int | None = None) -> int:
         network.eval()(torch.zeros(1, 3, side, side))
     each = 2 if config.precision == "bfloat16" else 4
     pixel = 4 if config.preprocessing == "zca" else 1
-    data = pixel * 3 * side**2 * (config.train_examples + config.validation_examples + 10_000)
+    copies = 1 if config.augmentation == "none" else 2  # with a border
+    data = pixel * 3 * side**2 * (copies * config.train_examples + config.validation_examples + 10_000)
     weights = 5 * 4 * sum(value.numel() for value in network.parameters())
     return data + weights + each * kept * max(batch_size or config.batch_size, EVALUATION_BATCH // 3)

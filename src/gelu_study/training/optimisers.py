@@ -13,7 +13,7 @@ from gelu_study.training import schedules
 BETA_2 = 0.999
 EPSILON = 1e-8
 SHIFT_FACTOR = 64
-"""With lookahead the shifts of normalisations and of the whitening learn so many times faster (Jordan 2024, arXiv:2404.00498)."""
+"""With lookahead the shifts of normalisations learn so many times faster (Jordan 2024, arXiv:2404.00498)."""
 LOOKAHEAD_EVERY = 5
 LOOKAHEAD_DECAY = 0.95
 
@@ -72,24 +72,24 @@ class Adam:
 
 
 class Nesterov:
-    """PyTorch's SGD with Nesterov momentum; weight decay for weights alone (in the paper's code for CIFAR-100 Lasagne also
-    penalises the scales of normalisations).
+    """PyTorch's SGD with Nesterov momentum; weight decay for all but biases and shifts, as the library of the paper's code for
+    CIFAR-100 has it: weights and the scales of normalisations.
 
-    With `lookahead` (Zhang et al. 2019, arXiv:1907.08610, as Jordan 2024 has it) shifts learn `SHIFT_FACTOR` times faster, all
-    decays alike, and every fifth step the network is set to an average of itself that moves the less the later; the average is the
-    result.
+    With `lookahead` (Zhang et al. 2019, arXiv:1907.08610, as Jordan 2024 has it) the shifts of normalisations learn `SHIFT_FACTOR`
+    times faster, everything decays alike, and every fifth step the network is set to an average of itself that moves the less the
+    later; the average is the result.
     """
 
     def __init__(self, network: nn.Module, config: RunConfig, lookahead: bool) -> None:
         self._config = config
-        named = [(name, value) for name, value in network.named_parameters() if value.requires_grad]
-        weights, shifts = ([value for _, value in named if (value.ndim > 1) == many] for many in (True, False))
-        factor = SHIFT_FACTOR if lookahead else 1
+        apart = _shifts_of_normalisations(network) if lookahead else _biases(network)
+        rest = [value for value in network.parameters() if value.requires_grad and all(value is not one for one in apart)]
+        own = {"factor": SHIFT_FACTOR, "weight_decay": config.weight_decay / SHIFT_FACTOR} if lookahead else {"factor": 1}
         groups: list[dict[str, Any]] = [
-            {"params": weights, "factor": 1, "weight_decay": config.weight_decay},
-            {"params": shifts, "factor": factor, "weight_decay": config.weight_decay / factor if lookahead else 0.0},
+            {"params": rest, "factor": 1, "weight_decay": config.weight_decay},
+            {"params": apart, "weight_decay": 0.0, **own},
         ]
-        self.parameters = [*weights, *shifts]
+        self.parameters = [*rest, *apart]
         self._captured = self.parameters[0].device.type == "cuda"
         for group in groups:
             group["lr"] = torch.zeros((), device=self.parameters[0].device) if self._captured else 0.0
@@ -135,6 +135,15 @@ class Nesterov:
         """What the optimiser keeps from step to step, by name."""
         momentum = {f"momentum {n}": self._sgd.state[value]["momentum_buffer"] for n, value in enumerate(self.parameters)}
         return momentum | {f"average {n}": value for n, value in enumerate(self._average)}
+
+
+def _biases(network: nn.Module) -> list[Tensor]:
+    """Biases of layers and shifts of normalisations that are trained."""
+    return [value for name, value in network.named_parameters() if name.endswith("bias") and value.requires_grad]
+
+
+def _shifts_of_normalisations(network: nn.Module) -> list[Tensor]:
+    return [layer.bias for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)]
 
 
 def optimiser(network: nn.Module, config: RunConfig) -> Adam | Nesterov:
