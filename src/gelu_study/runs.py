@@ -204,7 +204,7 @@ class RunConfig:
     @property
     def trajectory(self) -> str:
         """A name for the course of training, 64 hexadecimal digits, whatever its length: where nothing in it depends on the number
-        of epochs, a longer run goes on where a shorter one of the same trajectory ended. Schedules and lookahead do depend on it."""
+        of epochs, a longer run goes on where a shorter one of the same trajectory ended. Schedules and lookahead depend on it."""
         endless = self.schedule == "constant" and self.optimiser != "nesterov-lookahead"
         text = canonical_json({**self.to_dict(), **({"epochs": 0} if endless else {})})
         return hashlib.sha256(text.encode()).hexdigest()
