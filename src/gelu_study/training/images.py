@@ -314,7 +314,7 @@ def _within_memory(config: RunConfig, device: torch.device) -> Iterator[None]:
 def _free_memory(device: torch.device) -> int:
     """Bytes that can be allocated on the device."""
     if device.type != "cuda":
-        return psutil.virtual_memory().available
+        return int(psutil.virtual_memory().available)
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by PyTorch, from runs that ended
     return torch.cuda.mem_get_info(device)[0] + kept
 
