@@ -192,6 +192,24 @@ def test_the_environment_is_made_once_and_again_when_the_lock_changes(stub: Path
 
 
 @needs_make
+def test_an_experiments_data_and_limits_are_passed_on(stub: Path) -> None:
+    python = f"PYTHON={sys.executable}"
+    assert make(stub, "lint", python).returncode == 0
+    calls(stub)
+    given = ("EXPERIMENT=cifar10-fast", "SCALE=quick", "TIME_LIMIT=540", "DATA=some folder", python)
+    assert make(stub, "reproduce", *given).returncode == 0
+    assert calls(stub) == [
+        "<-m><gelu_study><data><cifar10><--from><some folder>",
+        "<-m><gelu_study><run><cifar10-fast><--scale><quick><--time-limit><540>",
+    ]
+    assert make(stub, "data", "EXPERIMENT=cifar100-wrn", python).returncode == 0
+    assert make(stub, "data", python).returncode == 0
+    assert calls(stub) == ["<-m><gelu_study><data><cifar100>", "<-m><gelu_study><data><mnist>"]
+    assert make(stub, "bench", "WHAT=cifar", python).returncode == 0
+    assert calls(stub) == ["<-m><gelu_study><bench><cifar>"]
+
+
+@needs_make
 def test_an_environment_that_failed_to_install_is_not_taken_for_a_good_one(stub: Path) -> None:
     python = stub / ".venv" / "bin" / "python"
     works = python.read_text(encoding="utf-8")

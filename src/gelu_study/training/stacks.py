@@ -138,7 +138,7 @@ class StackTrainer:
             self._batch,
             device,
             initialisation=first.initialisation,
-            input_second_moment=float(examples.train[0].square().mean(dtype=torch.float64)),
+            input_second_moment=float(examples.train[0].cpu().square().mean(dtype=torch.float64)),
             normalisation=first.normalisation,
             precision=first.precision,
         )
