@@ -119,3 +119,9 @@ def test_the_answer_and_its_absence_in_words(whole, nothing, shown):
     row = next(line for line in shown[3].splitlines() if "GELU / ELU" in line)
     assert "not run" in row and f" {20.74 / 22.98:.3f} " in row
     assert "4.7 % lower than ReLU's and 9.7 % lower than ELU's" in shown[4]
+
+
+def test_the_papers_difference_to_relu_is_as_wide_as_the_margin():
+    said = images.margin_sentence(PAPER)
+    assert "4.7 % lower than ReLU's and 9.7 % lower than ELU's" in said, "1 - 20.74 / 21.77, 1 - 20.74 / 22.98"
+    assert "to ReLU is just that" in said and "measured precisely enough" not in said and "differences are greater" not in said

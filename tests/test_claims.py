@@ -13,6 +13,7 @@ from scipy import optimize, stats
 import synthetic
 from gelu_study import claims, judging, pages, paths, protocols, published, site, statistics, study
 from gelu_study.chapters import landing
+from gelu_study.errors import ConfigurationError
 from gelu_study.judging import Judgement, Part
 from gelu_study.ledger import Ledger
 from gelu_study.runs import RunConfig, RunRecord
@@ -658,3 +659,9 @@ def test_infinite_and_absent_numbers_are_plain_json_and_text() -> None:
     assert head.index("verdict") == first.index(UNRESOLVED) == second.index(REPRODUCED)
     assert " inf " in first and " 0.1 " in second and "0.117" in second
     assert "ratio" in legend and "distance" in legend
+
+
+def test_runs_of_one_seed_at_several_learning_rates_are_not_mixed():
+    runs = [synthetic.diverged(config) for config in protocols.plan("cifar100-wrn", "smoke", learning_rates=[0.1, 0.05], seeds=[0], activations=["relu"])]
+    with pytest.raises(ConfigurationError, match=r"seed 0 has several runs of relu, with learning rates 0\.05, 0\.1; give a single one"):
+        judging.losses(runs, lambda record: record.final["test_error"])

@@ -110,3 +110,38 @@ def test_what_is_given_selects_from_a_variants_own():
         plan("mnist-soi", "paper", epochs=0)
     with pytest.raises(ConfigurationError, match="no learning rate was chosen for soi"):
         plan("mnist-soi", "powered", chosen={})
+
+
+PLAIN = {(name, keep): 1.5 for name in ("gelu_tanh", "relu", "elu") for keep in (1.0, 0.5)}
+
+
+@pytest.mark.parametrize(("experiment", "finals", "powered"), [("cifar10-convnet", 3 * 3, 3 * 10), ("cifar10-fast", 3 * 5, 3 * 100)])
+def test_cifar10_chooses_on_held_out_images_and_then_trains_on_all(experiment, finals, powered):
+    grid = plan(experiment, "paper")
+    assert len(grid) == 9 and {(c.train_examples, c.validation_examples, c.seed) for c in grid} == {(45_000, 5_000, 0)}
+    for scale, count in (("paper", finals), ("powered", powered)):
+        more = [c for c in plan(experiment, scale, chosen=PLAIN) if c not in grid]
+        assert len(more) == count
+        assert {(c.train_examples, c.validation_examples, c.learning_rate) for c in more} == {(50_000, 0, 1.5)}
+
+
+def test_seeds_that_are_given_are_those_of_the_runs_after_the_choice():
+    assert {c.seed for c in plan("cifar10-fast", "paper", seeds=[3, 7])} == {0}
+    more = plan("cifar10-fast", "paper", seeds=[3, 7], chosen=PLAIN)
+    assert {c.seed for c in more if not c.validation_examples} == {3, 7}
+
+
+def test_a_single_learning_rate_needs_no_choice():
+    given = plan("cifar10-fast", "paper", learning_rates=[1.5], activations=["silu"])
+    assert {(c.train_examples, c.validation_examples) for c in given} == {(50_000, 0)} and [c.seed for c in given] == list(range(5))
+    assert given == plan("cifar10-fast", "paper", activations=["silu"], chosen={("silu", 1.0): 1.5})[3:]
+    assert not protocols.grid("cifar10-fast", "paper", None, [1.5]).more
+    assert protocols.grid("cifar10-fast", "paper", None, [1.5, 3.0]) == protocols.grid("cifar10-fast", "paper")
+
+
+def test_the_convolutional_protocols_are_the_papers():
+    (shallow,) = {(c.hidden, c.epochs, c.batch_size, c.keep_probability, c.input_noise, c.optimiser, c.schedule) for c in plan("cifar10-convnet", "paper")}
+    assert shallow == ((96,) * 3 + (192,) * 6, 200, 100, 0.5, 0.15, "adam-theano", "half-then-linear")
+    assert {c.learning_rate for c in plan("cifar10-convnet", "paper")} == {1e-3, 1e-4, 1e-5}
+    (wide,) = {(c.hidden.count(64), c.depth, c.epochs, c.batch_size, c.learning_rate, c.keep_probability, c.steps_per_epoch) for c in plan("cifar100-wrn", "paper")}
+    assert wide == (12, 37, 50, 128, 0.1, 0.7, 100_000 // 128)

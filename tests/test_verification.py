@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+import synthetic
 from gelu_study import datasets, protocols, training, verification
+from gelu_study.errors import DataError
+from gelu_study.ledger import Ledger
 from gelu_study.runs import RunRecord
 
 
@@ -70,3 +73,12 @@ def test_divergence_must_happen_in_the_same_epoch(record):
     assert not verification.compare(diverged(1), diverged(2)).agrees
     assert not verification.compare(diverged(1), record).agrees
     assert "DIFFERS" in str(verification.compare(record, diverged(1)))
+
+
+def test_absent_data_are_said_before_anything_is_trained(tmp_path, record, monkeypatch):
+    book = Ledger(tmp_path / "ledger")
+    book.write(record)
+    book.write(synthetic.diverged(protocols.plan("cifar10-fast", "quick", seeds=[0])[0], epoch=1))
+    monkeypatch.setattr(training, "train", lambda *_: pytest.fail("a run was trained"))
+    with pytest.raises(DataError, match="cifar10 is not in"):
+        verification.verify(book.folder, sample=2, device="cpu", data_root=tmp_path)

@@ -131,10 +131,13 @@ def _parser() -> argparse.ArgumentParser:
         "--time-limit",
         type=seconds,
         metavar="SECONDS",
-        help="stop before this is over, keep what is finished and a checkpoint of the rest; the same command goes on from there",
+        help="begin no epoch that would end later (a run's first one may), keep what is finished and a checkpoint of the rest; "
+        "the same command goes on from there",
     )
     run.add_argument(
-        "--keep-checkpoints", action="store_true", help="keep those of finished runs, to train them on with more --epochs later"
+        "--keep-checkpoints",
+        action="store_true",
+        help="keep those of finished runs, to train them on with more --epochs later; not where a schedule depends on them",
     )
 
     status = command("status", "Runs done and missing, for each experiment and scale.", "ledger")
@@ -307,7 +310,8 @@ def _run(options: argparse.Namespace) -> int:
     diverged = sum(record.status == "diverged" for record in result.records)
     print(f"{options.experiment} at scale {options.scale}: {len(result.records)} runs in {options.ledger}, {diverged} diverged")
     if result.missing:
-        print(f"time was up; {result.missing} runs are missing, and the same command goes on from there")
+        more = ", those at the learning rates to be chosen not counted" if result.choice_pending else ""
+        print(f"time was up; {result.missing} runs are missing{more}, and the same command goes on from there")
     elif result.choice_pending:
         print("validation could not choose a learning rate for every activation, so the runs with more seeds were left out")
     return 0

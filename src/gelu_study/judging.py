@@ -16,6 +16,7 @@ import pandas as pd
 from scipy import optimize, special, stats
 
 from gelu_study import activations, protocols, published, statistics, study
+from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger, table
 from gelu_study.runs import RunConfig, RunRecord
 
@@ -208,10 +209,17 @@ def lowest_error(experiment: str, ratios: Mapping[str, float]) -> Judge:
     return judge
 
 
+def grid_of(found: study.Study) -> protocols.Grid:
+    """The grid that a study's runs were planned by."""
+    return protocols.grid(
+        found.experiment, found.scale, found.planned[0].dataset, {config.learning_rate for config in found.planned}
+    )
+
+
 def deciding(found: study.Study) -> tuple[RunRecord, ...]:
     """The records that an experiment is about: all, or, where runs with other fields follow the choice of a learning rate, as those
     on all training images of CIFAR-10 do, these alone."""
-    wanted = protocols.grid(found.experiment, found.scale, found.planned[0].dataset).after_choice
+    wanted = grid_of(found).after_choice
     return tuple(record for record in found.records if all(getattr(record.config, name) == wanted[name] for name in wanted))
 
 
@@ -263,9 +271,19 @@ def all_of(tasks: Sequence[tuple[str, Judgement]]) -> Judgement:
 
 
 def losses(records: Iterable[RunRecord], value: Callable[[RunRecord], float]) -> pd.Series:
-    """A value of each run by seed; infinite where the run diverged."""
-    found = {record.config.seed: value(record) if record.status == "finished" else math.inf for record in records}
-    return pd.Series(found, index=pd.Index(list(found), dtype=int), dtype=float)
+    """A value of each run by seed; infinite where the run diverged.
+
+    Raises `ConfigurationError` where a seed has several runs: they would have other settings too, and must not be mixed.
+    """
+    runs = list(records)
+    seeds = [record.config.seed for record in runs]
+    if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+        rates = ", ".join(f"{rate:g}" for rate in sorted({record.config.learning_rate for record in runs}))
+        raise ConfigurationError(
+            f"seed {twice[0]} has several runs of {runs[0].config.activation}, with learning rates {rates}; give a single one"
+        )
+    found = [value(record) if record.status == "finished" else math.inf for record in runs]
+    return pd.Series(found, index=pd.Index(seeds, dtype=int), dtype=float)
 
 
 @dataclass(frozen=True)

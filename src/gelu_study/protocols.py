@@ -252,10 +252,12 @@ _ON_DIGITS: dict[str, dict[str, Grid]] = {"mnist-classifier": {"quick": Grid(*_D
 EXPERIMENTS = tuple(_GRIDS)
 
 
-def grid(experiment: str, scale: str, dataset: str | None = None) -> Grid:
+def grid(experiment: str, scale: str, dataset: str | None = None, learning_rates: Iterable[float] | None = None) -> Grid:
     """The grid of an experiment at a scale, on its own data set or, where it can, on another.
 
-    Raises `ConfigurationError` for an unknown experiment or scale, or a data set that the scale does not run on.
+    Where runs with other fields follow the choice of a learning rate, and a single one is given, there is nothing to choose: the
+    grid is then that of those runs. Raises `ConfigurationError` for an unknown experiment or scale, or a data set that the scale
+    does not run on.
     """
     if experiment not in _GRIDS:
         raise ConfigurationError(f"unknown experiment {experiment!r}; known are {', '.join(EXPERIMENTS)}")
@@ -263,6 +265,9 @@ def grid(experiment: str, scale: str, dataset: str | None = None) -> Grid:
         raise ConfigurationError(f"unknown scale {scale!r}; known are {', '.join(SCALES)}")
     own = _GRIDS[experiment][scale]
     if dataset is None or dataset == own.dataset:
+        if own.after_choice and learning_rates is not None and len(rates := set(learning_rates)) == 1:
+            fixed: dict[str, Any] = {"chooses": False, "more_seeds": (), "after_choice": {}}
+            return replace(own, seeds=own.more_seeds, learning_rates=tuple(rates), **{**own.after_choice, **fixed})
         return own
     other = _ON_DIGITS.get(experiment, {}).get(scale)
     if other is None or dataset != other.dataset:
@@ -291,7 +296,8 @@ def plan(
     `chosen`, the runs of all seeds at the chosen learning rates come after it. Raises `ConfigurationError` for values out of range
     or an empty list.
     """
-    base = grid(experiment, scale, dataset)
+    learning_rates = None if learning_rates is None else list(learning_rates)
+    base = grid(experiment, scale, dataset, learning_rates)
     if epochs is not None:
         base = replace(base, epochs=epochs)
     given: dict[str, Iterable[Any] | None] = {
@@ -315,7 +321,8 @@ def plan(
 
     first_seeds = all_seeds = asked.get("seeds", list(base.seeds))
     if base.more:  # the choice is made on the grid's seeds; more seeds serve the comparison
-        first_seeds = [seed for seed in first_seeds if seed in base.seeds] or first_seeds
+        own_seeds = [seed for seed in first_seeds if seed in base.seeds]
+        first_seeds = list(base.seeds) if base.after_choice else own_seeds or first_seeds
         all_seeds = asked.get("seeds", list(base.more_seeds))
 
     def run(variant: Mapping[str, Any], name: str, keep: float, rate: float, seed: int) -> RunConfig:

@@ -3,6 +3,9 @@
 Initial weights and minibatch orders come from PyTorch's CPU generator, seeded for each purpose. Dropout needs far more numbers:
 those are bits of SplitMix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), a generator whose n-th word is a hash of n, so
 that all runs of a stack are drawn in one vectorised call, each from its own stream, on any device.
+
+Convolutional networks train alone and take dropout and input noise from the generator of their device, seeded by the run's seed: on
+another kind of device they see other masks and noise, though the same weights, orders, shifts and mirrors.
 """
 
 from __future__ import annotations

@@ -268,10 +268,11 @@ class RunRecord:
     `curves` holds lists. Dense networks have three values an epoch for `train_loss` (means over the thirds), `train_loss_smoothed`
     (exponential smoothing with `training.stacks.SMOOTHING` a minibatch, as figures 2 and 3 plot it), `validation_loss` and
     `validation_error`; one an epoch for `train_loss_epoch`, `test_loss` and `test_error`. Convolutional ones have one an epoch for
-    everything, also for `train_error_epoch`. A run without validation lacks those curves, an autoencoder has no errors. With test
-    noise there are also `noise_loss` and `noise_error`, a value a width, and `test_wrong`, the places of the clean test examples
-    that the network gets wrong. `final` and `best` (the epoch end of least validation loss; empty without validation) hold a value
-    each. A diverged run says at which step and epoch in `diverged`; its curves end before, and `final` and `best` are empty.
+    everything, also for `train_error_epoch`; their training losses are those that were differentiated, with label smoothing. A run
+    without validation lacks those curves, an autoencoder has no errors. With test noise there are also `noise_loss` and
+    `noise_error`, a value a width, and `test_wrong`, the places of the clean test examples that the network gets wrong. `final` and
+    `best` (the epoch end of least validation loss; empty without validation) hold a value each. A diverged run says at which step
+    and epoch in `diverged`; its curves end before, and `final` and `best` are empty.
     """
 
     config: RunConfig

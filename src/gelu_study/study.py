@@ -66,6 +66,7 @@ def run(
 
     Training stops before the `deadline`. Raises what `protocols.plan` and `sweep.complete` raise.
     """
+    learning_rates = _given(learning_rates)
     book = ledger if isinstance(ledger, Ledger) else Ledger(ledger or paths.LEDGER)
 
     def plan(chosen: protocols.Choice | None) -> list[RunConfig]:
@@ -74,7 +75,7 @@ def run(
             scale,
             seeds=_given(seeds),
             activations=_given(activations),
-            learning_rates=_given(learning_rates),
+            learning_rates=learning_rates,
             keep_probabilities=_given(keep_probabilities),
             epochs=epochs or None,
             precision=precision,
@@ -99,7 +100,7 @@ def run(
     records = records_of(planned)
     cells = {(config.activation, config.keep_probability) for config in planned}
     chosen: dict[tuple[str, float], float] = {}
-    grid = protocols.grid(experiment, scale, dataset or None)
+    grid = protocols.grid(experiment, scale, dataset or None, learning_rates)
     if grid.chooses and len(records) == len(planned):
         chosen = statistics.chosen(table(records), grid.criterion)
     complete_choice = not grid.chooses or set(chosen) == cells

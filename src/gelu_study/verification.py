@@ -112,12 +112,12 @@ def verify(
     drawn = random.Random(sample_seed).sample(records, min(sample, len(records)))
     by_key = {record.config.key: record for record in drawn}
     planned = sweep.stacks([record.config for record in drawn], sweep.CPU_STACK)
+    loaded = {name: datasets.load(name, data_root) for name in sorted({record.config.dataset for record in drawn})}
     reporter = sweep.Reporter(len(drawn), sum(r.config.steps_per_epoch * r.config.epochs for r in drawn))
     rows = []
     try:
         for stack in planned:
-            data = datasets.load(stack[0].dataset, data_root)
-            for again in training.train(stack, data, where, sweep.per_network(reporter, stack)):
+            for again in training.train(stack, loaded[stack[0].dataset], where, sweep.per_network(reporter, stack)):
                 rows.append(compare(by_key[again.config.key], again))
             reporter.finish_runs(len(stack))
     finally:

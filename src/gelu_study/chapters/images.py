@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gelu_study import activations, figures, judging, ledger, pages, protocols, published, statistics, study
+from gelu_study import activations, figures, judging, ledger, pages, published, statistics, study
 from gelu_study.chapters import experiment
 from gelu_study.ledger import Ledger
 from gelu_study.networks import convolutional
@@ -22,6 +22,8 @@ from gelu_study.study import Study
 
 Array = NDArray[np.float64]
 
+_NEAR = 0.01
+"""Ratios that are as near to the margin as this are called at it."""
 UNITS = {"error": "%", "loss": "nats"}
 
 
@@ -94,7 +96,7 @@ def standing_lines(found: Study, quick: Study) -> list[str]:
         "a record yet, so this page decides nothing."
     ]
     if found.records:
-        lines.append(f"> Of the {len(found.planned)} runs that choose the learning rates, {len(found.records)} are there.")
+        lines.append(f"> Of the {_choosing(found.planned)} runs that choose the learning rates, {len(found.records)} are there.")
     if quick.records:
         lines.append(
             f"> What has been run is shorter: {_runs(len(quick.records))} of {less.epochs} epochs on {less.train_examples:,} "
@@ -105,9 +107,14 @@ def standing_lines(found: Study, quick: Study) -> list[str]:
     return lines
 
 
+def _choosing(planned: Sequence[RunConfig]) -> int:
+    """How many runs hold validation images out, and so choose."""
+    return sum(config.validation_examples > 0 for config in planned)
+
+
 def full(found: Study) -> RunConfig:
     """A run that decides, whether it has a record or not."""
-    return replace(found.planned[0], **_grid(found).after_choice)
+    return replace(found.planned[0], **judging.grid_of(found).after_choice)
 
 
 def _runs(n: int) -> str:
@@ -175,15 +182,23 @@ def margin_sentence(paper: InPaper) -> str:
     """How the paper's own differences compare with the margin within which errors count as the same."""
     margin = 100 * statistics.MARGIN
     stated = {published.NAMES[rival]: ratio for rival, ratio in zip(judging.RIVALS, ratios(paper).values(), strict=True)}
-    within = [name for name, ratio in stated.items() if ratio > 1 / (1 + statistics.MARGIN)]
+    against_bound = {name: ratio * (1 + statistics.MARGIN) - 1 for name, ratio in stated.items()}
+    within = [name for name, distance in against_bound.items() if distance > _NEAR]
+    at_it = [name for name, distance in against_bound.items() if abs(distance) <= _NEAR]
     told = experiment.joined([f"{pages.ratio(ratio)} than {name}'s" for name, ratio in stated.items()])
     said = f"In the paper GELU's error is {told}. The rule calls errors within {margin:g} % of one another the same"
-    if not within:
-        return f"{said}; the paper's differences are greater."
-    return (
-        f"{said}. So a difference as the paper's to {experiment.joined(within)}, measured precisely enough, is by this rule "
-        f"*{statistics.EQUIVALENT}* and not *{statistics.REPRODUCED}*."
-    )
+    lines = [] if within or at_it else ["The paper's differences are greater."]
+    if within:
+        lines.append(
+            f"So a difference as the paper's to {experiment.joined(within)}, measured precisely enough, is by this rule "
+            f"*{statistics.EQUIVALENT}* and not *{statistics.REPRODUCED}*."
+        )
+    if at_it:
+        lines.append(
+            f"The paper's difference to {experiment.joined(at_it)} is just that: a few seeds may show one like it as "
+            f"*{statistics.REPRODUCED}*, and no number of them as *{statistics.EQUIVALENT}*."
+        )
+    return f"{said}. {' '.join(lines)}"
 
 
 # Curves
@@ -306,22 +321,18 @@ def choices(found: Study) -> pd.DataFrame:
     """`statistics.choose_learning_rates` of the runs that the learning rate is chosen by; empty where none is chosen."""
     if not found.chosen:
         return pd.DataFrame({"at_edge": []})
-    return statistics.choose_learning_rates(ledger.table(tuned(found)), _grid(found).criterion)
+    return statistics.choose_learning_rates(ledger.table(tuned(found)), judging.grid_of(found).criterion)
 
 
 def tuned(found: Study) -> list[RunRecord]:
     """The records that the learning rate is chosen by: none where the scale has one for all."""
     decide = {run.config.key for run in judging.deciding(found)}
-    return [run for run in found.records if run.config.key not in decide] if _grid(found).chooses else []
-
-
-def _grid(found: Study) -> protocols.Grid:
-    return protocols.grid(found.experiment, found.scale, found.planned[0].dataset)
+    return [run for run in found.records if run.config.key not in decide] if judging.grid_of(found).chooses else []
 
 
 def rates_table(found: Study) -> None:
     """What validation says of each learning rate, and which was chosen."""
-    if not _grid(found).chooses:
+    if not judging.grid_of(found).chooses:
         rates = sorted({config.learning_rate for config in found.planned}, reverse=True)
         pages.text(f"At this scale nothing is chosen: every run has a learning rate of {_listed(rates)}.")
         return
@@ -378,7 +389,7 @@ def short_runs(found: Study, quick: Study, measure: str = "test_error") -> None:
         return
     first, planned = quick.planned[0], len(quick.planned)
     about = (
-        f"Scale `quick` trains for {first.epochs} epochs on {first.train_examples:,} images and measures on the same test images. "
+        f"Scale `quick` trains for {first.epochs} epochs on {first.train_examples:,} images and measures on the test images. "
         "Its errors are of another scale than the full protocol's: they are never put together, and no verdict rests on them."
     )
     if not quick.records:

@@ -200,13 +200,16 @@ def train(
     source_revision()  # now: the checkout may move on meanwhile
     with _within_memory(first, device):
         images = Images(dataset, first, device)
+        epoch = 0.0  # seconds that one of the run before took
         for config in configs:
-            if deadline.before_another(0):
+            if deadline.before_another(epoch):
                 return
+            began = time.perf_counter()
             with _settings(config, device):
                 record = _train_one(config, images, device, progress, checkpoints, deadline)
             if record is None:
                 return
+            epoch = (time.perf_counter() - began) / config.epochs
             yield record
 
 

@@ -175,7 +175,8 @@ class Whitening:
 
     @classmethod
     def of(cls, images: np.ndarray, identity: str, folder: Path | None = None) -> Whitening:
-        """`fit`, or what an earlier fit to the data of that identity left in `folder` (default: beside the data sets)."""
+        """`fit`, or what an earlier fit to the data of that identity left in `folder` (default: `derived` beside the
+        project's own data sets)."""
         name = hashlib.sha256(f"{identity} {ZCA_REGULARISER}".encode()).hexdigest()
         path = (folder or paths.RAW / "derived") / f"zca-{name[:16]}.bin"
         kept = _kept(path, images[0].size)
