@@ -267,7 +267,7 @@ def test_an_unfinished_grid_chooses_nothing(shown):
     assert "<b>" not in shown[0] and shown[1] == "No learning rate can be chosen while the grid of learning rates is incomplete."
     assert images.answer_lines(found, PAPER)[0].startswith("**No answer yet.**")
     images.standing(found, found)
-    assert "Of the 9 runs that choose the learning rates, 3 are there." in shown[-1]
+    assert "3 of the 9 runs that choose the learning rates have a record." in shown[-1]
 
 
 def test_a_single_rate_is_no_choice(quick, shown):

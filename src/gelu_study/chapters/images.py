@@ -96,7 +96,9 @@ def standing_lines(found: Study, quick: Study) -> list[str]:
         "a record yet, so this page decides nothing."
     ]
     if found.records:
-        lines.append(f"> Of the {_choosing(found.planned)} runs that choose the learning rates, {len(found.records)} are there.")
+        have = "has" if len(found.records) == 1 else "have"
+        wanted_first = _choosing(found.planned)
+        lines.append(f"> {len(found.records)} of the {wanted_first} runs that choose the learning rates {have} a record.")
     if quick.records:
         lines.append(
             f"> What has been run is shorter: {_runs(len(quick.records))} of {less.epochs} epochs on {less.train_examples:,} "
