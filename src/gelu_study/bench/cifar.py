@@ -151,13 +151,13 @@ def _trainer(experiment: str, activation: str, images: Images, device: torch.dev
     whole = recipe(experiment, activation)
     seen = min(STEPS.get(device.type, STEPS_ELSEWHERE) * whole.batch_size, whole.train_examples)
     config = replace(whole, train_examples=seen, validation_examples=0, epochs=1_000_000)
-    with training.images._settings(config, device):
+    with training.images.settings(config, device):
         return ImageTrainer(config, images, device)
 
 
 def _in_settings(config: RunConfig, device: torch.device, step: Step) -> Step:
     def within() -> None:
-        with training.images._settings(config, device):
+        with training.images.settings(config, device):
             step()
 
     return within

@@ -205,7 +205,7 @@ def train(
             if deadline.before_another(epoch):
                 return
             began = time.perf_counter()
-            with _settings(config, device):
+            with settings(config, device):
                 record = _train_one(config, images, device, progress, checkpoints, deadline)
             if record is None:
                 return
@@ -284,7 +284,7 @@ def _spent(environment: dict[str, Any], clock: float, earlier: list[dict[str, An
 
 
 @contextmanager
-def _settings(config: RunConfig, device: torch.device) -> Iterator[None]:
+def settings(config: RunConfig, device: torch.device) -> Iterator[None]:
     """PyTorch's global switches and current device as the run wants them, and its global random numbers, restored afterwards."""
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, convolution.allow_tf32, convolution.benchmark
