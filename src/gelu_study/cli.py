@@ -12,11 +12,12 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gelu_study import paths
-from gelu_study.errors import CheckpointWarning, ConfigurationError, DamagedRecordWarning, DataError, StudyError
+from gelu_study.errors import CheckpointWarning, ConfigurationError, DataError, LedgerWarning, StudyError
 
 MEASUREMENTS = {"activation-cost": "gelu_study.chapters.cost", "activation-swaps": "gelu_study.chapters.swaps"}
 """The module that takes each measurement: its `measure(device)` returns strict JSON."""
@@ -37,6 +38,13 @@ def seeds(text: str) -> list[int]:
             raise argparse.ArgumentTypeError(f"{part!r}: a range goes up, by at most 100,000 seeds")
         result += range(first, last + 1)
     return result
+
+
+def folder(text: str) -> Path:
+    """A folder's path. Nothing at all would mean the current folder, and is an unset variable of the shell."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; name a folder, or . for the current one")
+    return Path(text)
 
 
 def words(text: str) -> list[str]:
@@ -102,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument(
         "--from",
         dest="source",
-        type=Path,
+        type=folder,
         metavar="FOLDER",
         help="import from this folder instead of downloading: NAME.npz, IDX files, or files as torchvision lays them out",
     )
@@ -122,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--checkpoints",
-        type=Path,
+        type=folder,
         default=paths.CHECKPOINTS,
         metavar="FOLDER",
         help="where long trainings leave their state, to go on from when interrupted",
@@ -180,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
         "device",
     )
     measure.add_argument("name", choices=tuple(MEASUREMENTS), help="what to measure")
-    measure.add_argument("--output", type=Path, default=paths.MEASUREMENTS, metavar="FOLDER", help="where NAME.json goes")
+    measure.add_argument("--output", type=folder, default=paths.MEASUREMENTS, metavar="FOLDER", help="where NAME.json goes")
 
     notebook = command("notebook", "Execute a notebook with parameters, checked before the kernel starts.")
     notebook.add_argument("name", metavar="NAME", help="for instance mnist-classifier")
@@ -198,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     book = command("book", "Execute every notebook against the ledger and build the site; nothing is trained.", "ledger")
-    book.add_argument("--output", type=Path, default=paths.BOOK / "_build" / "html", metavar="FOLDER", help="where the site goes")
+    book.add_argument("--output", type=folder, default=paths.BOOK / "_build" / "html", metavar="FOLDER", help="where the site goes")
     book.add_argument(
         "--repository",
         metavar="URL",
@@ -210,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     quick = command(
         "quick", "Train a reduced version on this machine, in minutes, and make its page.", "device", "ledger", "data-root"
     )
-    quick.add_argument("--output", type=Path, default=paths.ROOT / "build" / "quick", metavar="FOLDER", help="where its page goes")
+    quick.add_argument("--output", type=folder, default=paths.ROOT / "build" / "quick", metavar="FOLDER", help="where its page goes")
     quick.add_argument("--seeds", type=seeds, metavar="LIST", help="for instance 0-4 (default: the scale's own)")
     return parser
 
@@ -240,11 +248,11 @@ _OPTIONS = {
     "plan": _plan_options,
     "device": lambda parser: parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps"),
     "ledger": lambda parser: parser.add_argument(
-        "--ledger", type=Path, default=paths.LEDGER, metavar="FOLDER", help="the folder of records"
+        "--ledger", type=folder, default=paths.LEDGER, metavar="FOLDER", help="the folder of records"
     ),
     "data-root": lambda parser: parser.add_argument(
         "--data-root",
-        type=Path,
+        type=folder,
         default=None,
         metavar="FOLDER",
         help="where data sets are kept (default: GELU_STUDY_DATA, else data/raw)",
@@ -257,10 +265,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         with warnings.catch_warnings():
-            for kind in (DamagedRecordWarning, CheckpointWarning):
+            for kind in (LedgerWarning, CheckpointWarning):
                 warnings.simplefilter("always", kind)
             warnings.showwarning = lambda message, *_, **__: print(f"gelu-study: warning: {message}", file=sys.stderr)
-            return _COMMANDS[options.command](options)
+            status = _COMMANDS[options.command](options)
+            sys.stdout.flush()  # here, where what goes wrong can still be said
+            return status
     except StudyError as error:
         print(f"gelu-study: {error}", file=sys.stderr)
         return 2
@@ -270,6 +280,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         sys.stderr.close()
         return 0
+    except OSError as error:
+        print(f"gelu-study: {error.filename or 'the output'} could not be read or written: {error.strerror}", file=sys.stderr)
+        with suppress(OSError):
+            sys.stdout.close()  # or Python would try to write the rest once more
+        return 2
 
 
 def _data(options: argparse.Namespace) -> int:

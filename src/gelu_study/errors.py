@@ -17,6 +17,15 @@ class LedgerError(StudyError):
     """A record that is damaged or could not be written."""
 
 
+class NewerRecordError(LedgerError):
+    """A record that a newer version of the package wrote: not damaged, and not for this version to read. `key` is the run's, where
+    this version can tell."""
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+
+
 class NotebookError(StudyError):
     """A notebook that refused its parameters or failed while running."""
 
@@ -25,5 +34,9 @@ class CheckpointWarning(UserWarning):
     """A checkpoint could not be written or used; the message names it and says what follows."""
 
 
-class DamagedRecordWarning(UserWarning):
+class LedgerWarning(UserWarning):
+    """Something in the ledger's folder is not read; the message names it and says why."""
+
+
+class DamagedRecordWarning(LedgerWarning):
     """A file of the ledger could not be read as the record that its name promises; the message names it and says why."""
