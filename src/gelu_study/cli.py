@@ -218,7 +218,8 @@ def _parser() -> argparse.ArgumentParser:
     quick = command(
         "quick", "Train a reduced version on this machine, in minutes, and make its page.", "device", "ledger", "data-root"
     )
-    quick.add_argument("--output", type=folder, default=paths.ROOT / "build" / "quick", metavar="FOLDER", help="where its page goes")
+    page = paths.ROOT / "build" / "quick"
+    quick.add_argument("--output", type=folder, default=page, metavar="FOLDER", help="where its page goes")
     quick.add_argument("--seeds", type=seeds, metavar="LIST", help="for instance 0-4 (default: the scale's own)")
     return parser
 
