@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from gelu_study import activations as activation_registry
-from gelu_study import datasets
+from gelu_study import datasets, titles
 from gelu_study.errors import ConfigurationError
 from gelu_study.runs import RunConfig
 
@@ -312,7 +311,7 @@ def plan(
             own = ", ".join(map(str, getattr(base, name)))
             raise ConfigurationError(f"{name.replace('_', ' ')} is empty; leave it out for the scale's own, {own}")
     for name in asked.get("activations", []):
-        activation_registry.title(name)
+        titles.title(name)
 
     def values(variant: Mapping[str, Any], name: str) -> list[Any]:
         if name not in variant:

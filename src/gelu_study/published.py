@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+import scipy  # its parts are imported as they are used
 from numpy.typing import ArrayLike, NDArray
-from scipy import signal
 
 from gelu_study import paths
 from gelu_study.errors import ConfigurationError, DataError
@@ -81,7 +81,7 @@ def smooth(values: ArrayLike, b: float) -> NDArray[np.float64]:
     y = np.asarray(values, dtype=np.float64)
     if y.size == 0:
         return y.copy()
-    result, _ = signal.lfilter([1 - b], [1, -b], y, axis=-1, zi=b * y[..., :1])
+    result, _ = scipy.signal.lfilter([1 - b], [1, -b], y, axis=-1, zi=b * y[..., :1])
     return np.asarray(result, dtype=np.float64)
 
 

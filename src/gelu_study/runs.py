@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
-from gelu_study import activations
+from gelu_study import titles
 from gelu_study.errors import ConfigurationError, LedgerError
 
 ENGINE = 1
@@ -94,7 +94,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             object.__setattr__(self, item.name, _coerced(item.name, str(item.type), getattr(self, item.name)))
-        activations.title(self.activation)
+        titles.title(self.activation)
         if self.network not in CHOICES:
             raise ConfigurationError(f"unknown network {self.network!r}; known are {', '.join(CHOICES)}")
         for name, known in CHOICES[self.network].items():
@@ -137,7 +137,7 @@ class RunConfig:
             if own:
                 raise ConfigurationError(f"{', '.join(own)} is for convolutional networks, and the network is {self.network}")
             return
-        if self.activation in activations.STOCHASTIC:
+        if self.activation in titles.STOCHASTIC:
             raise ConfigurationError(f"{self.activation} is for fully connected networks, and the network is {self.network}")
         if not self.optimiser.startswith("nesterov") and self.momentum != 0.9:
             raise ConfigurationError(f"momentum is {self.momentum}, and {self.optimiser} has none of that kind; leave it out")

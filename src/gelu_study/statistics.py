@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import scipy  # its parts are imported as they are used: `stats` takes a second
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
-from gelu_study import activations, published
+from gelu_study import published, titles
 from gelu_study.errors import ConfigurationError
 
 REPRODUCED = "reproduced"
@@ -222,8 +222,8 @@ def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> tuple[
 
     def bounds(method: Literal["BCa", "percentile"]) -> tuple[float, float]:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-            interval = stats.bootstrap(
+            warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)
+            interval = scipy.stats.bootstrap(
                 (clipped,),
                 lambda sample, axis: np.median(sample, axis=axis),
                 confidence_level=confidence,
@@ -253,7 +253,7 @@ def seeds_needed(mean: float, spread: float, *, power: float = POWER, alpha: flo
     effect = abs(mean) / spread if spread else math.inf
     if effect > 100:  # two pairs reach any power; the noncentral distribution loses its digits
         return 2
-    normal = float((stats.norm.isf(alpha / 2) + stats.norm.isf(1 - power)) / effect) ** 2
+    normal = float((scipy.stats.norm.isf(alpha / 2) + scipy.stats.norm.isf(1 - power)) / effect) ** 2
     n = max(2, math.ceil(normal))
     while n < 10_000 and paired_power(n, effect, alpha) < power:  # beyond, normal and t agree to a few seeds in ten thousand
         n += 1
@@ -262,10 +262,10 @@ def seeds_needed(mean: float, spread: float, *, power: float = POWER, alpha: flo
 
 def paired_power(n: int, effect: float, alpha: float) -> float:
     """Power of the two-sided one-sample t test of n values whose mean is `effect` >= 0 standard deviations."""
-    critical = stats.t.isf(alpha / 2, n - 1)
+    critical = scipy.stats.t.isf(alpha / 2, n - 1)
     centre = effect * math.sqrt(n)
-    wrong_side = np.nan_to_num(stats.nct.cdf(-critical, n - 1, centre))  # SciPy gives NaN far out, where it is nothing
-    return float(stats.nct.sf(critical, n - 1, centre) + wrong_side)
+    wrong_side = np.nan_to_num(scipy.stats.nct.cdf(-critical, n - 1, centre))  # SciPy gives NaN far out, where it is nothing
+    return float(scipy.stats.nct.sf(critical, n - 1, centre) + wrong_side)
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
@@ -367,7 +367,7 @@ def comparisons(
             result = compare(a, b, margin)
             rows.append(
                 {
-                    "comparison": f"{activations.title(claim.subject)} vs {activations.title(rival)}",
+                    "comparison": f"{titles.title(claim.subject)} vs {titles.title(rival)}",
                     "keep_probability": keep,
                     "rival": rival,
                     "metric": metric,
@@ -512,14 +512,14 @@ def _tests(d: NDArray[np.float64], bound: float) -> tuple[str, float, float, flo
     p_signed_rank = _signed_rank(d, 0, "two-sided")
     if not np.isfinite(d).all():
         p_equivalent = max(_signed_rank(d, -bound, "greater"), _signed_rank(d, bound, "less"))
-        ranks = stats.rankdata(np.abs(d))
+        ranks = scipy.stats.rankdata(np.abs(d))
         return "signed-rank", float(np.sum(np.sign(d) * ranks)), p_signed_rank, p_equivalent, p_signed_rank
     mean = float(np.mean(d))
     if np.ptp(d) <= 1e-12 * np.max(np.abs(d)):  # no spread but rounding
         return "t", mean, float(mean == 0), float(abs(mean) >= bound), p_signed_rank
-    p_value = float(stats.ttest_1samp(d, 0).pvalue)
-    above = float(stats.ttest_1samp(d, -bound, alternative="greater").pvalue)
-    below = float(stats.ttest_1samp(d, bound, alternative="less").pvalue)
+    p_value = float(scipy.stats.ttest_1samp(d, 0).pvalue)
+    above = float(scipy.stats.ttest_1samp(d, -bound, alternative="greater").pvalue)
+    below = float(scipy.stats.ttest_1samp(d, bound, alternative="less").pvalue)
     return "t", mean, p_value, max(above, below), p_signed_rank
 
 
@@ -534,5 +534,5 @@ def _signed_rank(d: NDArray[np.float64], centre: float, alternative: Literal["tw
     size = np.abs(shifted)
     method: Any = "auto"
     if (size == 0).any() or len(np.unique(size)) < len(size):  # the table of exact p values knows no ties
-        method = stats.PermutationMethod(n_resamples=2 ** len(d)) if len(d) <= 12 else "asymptotic"
-    return float(stats.wilcoxon(shifted, alternative=alternative, zero_method="zsplit", method=method).pvalue)
+        method = scipy.stats.PermutationMethod(n_resamples=2 ** len(d)) if len(d) <= 12 else "asymptotic"
+    return float(scipy.stats.wilcoxon(shifted, alternative=alternative, zero_method="zsplit", method=method).pvalue)

@@ -7,14 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pandas as pd
 
-from gelu_study import paths, protocols, statistics, sweep, training
-from gelu_study.checkpoints import Checkpoints
+from gelu_study import paths, protocols, statistics
 from gelu_study.ledger import Ledger, Snapshot, table
 from gelu_study.runs import RunConfig, RunRecord
+
+if TYPE_CHECKING:
+    from gelu_study import training
+    from gelu_study.checkpoints import Checkpoints
 
 T = TypeVar("T")
 
@@ -60,7 +63,7 @@ def run(
     ledger: str | os.PathLike[str] | Ledger | None = None,
     data_root: Path | None = None,
     checkpoints: Checkpoints | None = None,
-    deadline: training.Deadline = training.NEVER,
+    deadline: training.Deadline | None = None,
 ) -> Study:
     """Resolve the plan (see `protocols.plan`; an empty list is the scale's own), train what is missing if `train`, read records.
 
@@ -85,6 +88,9 @@ def run(
 
     def records_of(configs: list[RunConfig]) -> list[RunRecord]:
         if train:
+            from gelu_study import sweep, training  # here: PyTorch takes seconds to import, and reading needs none of it
+            from gelu_study.checkpoints import Checkpoints
+
             return sweep.complete(
                 configs,
                 book,
@@ -92,7 +98,7 @@ def run(
                 stack_size=stack_size,
                 data_root=data_root,
                 checkpoints=checkpoints or Checkpoints(paths.CHECKPOINTS),
-                deadline=deadline,
+                deadline=deadline or training.NEVER,
             )
         return [record for config in configs if (record := book.get(config.key)) is not None]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +34,7 @@ from gelu_study.activations.rectifiers import (
 )
 from gelu_study.activations.stochastic import SOIMap
 from gelu_study.errors import ConfigurationError
+from gelu_study.titles import STOCHASTIC, title
 
 __all__ = [
     "GATES",
@@ -67,34 +67,24 @@ __all__ = [
 Function = Callable[..., Tensor]
 
 
-@dataclass(frozen=True)
-class _Entry:
-    function: Function
-    title: str
-
-
-_REGISTRY = {
-    "gelu": _Entry(gelu, "GELU"),
-    "gelu_tanh": _Entry(gelu_tanh, "GELU (tanh)"),
-    "gelu_sigmoid": _Entry(gelu_sigmoid, "GELU (sigmoid)"),
-    "relu": _Entry(relu, "ReLU"),
-    "elu": _Entry(elu, "ELU"),
-    "silu": _Entry(silu, "SiLU"),
-    "identity": _Entry(identity, "identity"),
-    "lalu": _Entry(lalu, "Laplace gate"),
-    "calu": _Entry(calu, "Cauchy gate"),
-    "leaky_relu": _Entry(leaky_relu, "leaky ReLU"),
-    "squared_relu": _Entry(squared_relu, "squared ReLU"),
-    "selu": _Entry(selu, "SELU"),
-    "celu": _Entry(celu, "CELU"),
-    "softplus": _Entry(softplus, "softplus"),
-    "mish": _Entry(mish, "Mish"),
-    "hard_swish": _Entry(hard_swish, "hard swish"),
+_REGISTRY: dict[str, Function] = {
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "gelu_sigmoid": gelu_sigmoid,
+    "relu": relu,
+    "elu": elu,
+    "silu": silu,
+    "identity": identity,
+    "lalu": lalu,
+    "calu": calu,
+    "leaky_relu": leaky_relu,
+    "squared_relu": squared_relu,
+    "selu": selu,
+    "celu": celu,
+    "softplus": softplus,
+    "mish": mish,
+    "hard_swish": hard_swish,
 }
-
-
-STOCHASTIC = {"soi": "SOI map"}
-"""What a network can be trained with besides, being no function: `SOIMap`. Names and titles."""
 
 
 def names() -> list[str]:
@@ -102,25 +92,12 @@ def names() -> list[str]:
     return list(_REGISTRY)
 
 
-def _entry(name: str) -> _Entry:
+def get(name: str) -> Function:
+    """The function of that name. Raises `ConfigurationError` (a `ValueError`) that lists the known names."""
     try:
         return _REGISTRY[name]
     except (KeyError, TypeError):
         raise ConfigurationError(f"unknown activation {name!r}; known are {', '.join(_REGISTRY)}") from None
-
-
-def get(name: str) -> Function:
-    """The function of that name. Raises `ConfigurationError` (a `ValueError`) that lists the known names."""
-    return _entry(name).function
-
-
-def title(name: str) -> str:
-    """How tables and figures write the name, a function's or one of `STOCHASTIC`. Raises `ConfigurationError` for any other."""
-    titles = {known: entry.title for known, entry in _REGISTRY.items()} | STOCHASTIC
-    try:
-        return titles[name]
-    except (KeyError, TypeError):
-        raise ConfigurationError(f"unknown activation {name!r}; known are {', '.join(titles)}") from None
 
 
 def value_and_slope_(name: str, x: Tensor, value: Tensor, slope: Tensor) -> None:
@@ -133,7 +110,7 @@ def value_and_slope_(name: str, x: Tensor, value: Tensor, slope: Tensor) -> None
 
 
 def _kernel(name: str) -> Kernel:
-    function = _entry(name).function
+    function = get(name)
     return kernels.KERNELS.get(name) or kernels.by_autograd(function)
 
 
