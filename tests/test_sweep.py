@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from gelu_study import protocols, study, sweep, training
+from gelu_study import datasets, protocols, study, sweep, training
 from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger
@@ -136,7 +136,7 @@ def test_a_bar_on_a_terminal():
 
 
 def test_a_missing_device_is_said_before_data_are_read(tmp_path, smoke, monkeypatch):
-    monkeypatch.setattr(sweep.datasets, "load", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr(datasets, "load", lambda *_: pytest.fail("data were read"))
     with pytest.raises(ConfigurationError, match="CUDA"):
         sweep.complete(smoke, Ledger(tmp_path), device="cuda:97")
 

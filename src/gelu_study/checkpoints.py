@@ -45,6 +45,11 @@ class Checkpoints:
     def __init__(self, folder: str | os.PathLike[str], keep: bool = False, every: float = 300) -> None:
         self.folder, self.keep, self.every = Path(folder), keep, every
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What makes the same checkpoints in another process, as JSON values."""
+        return {"folder": str(self.folder.absolute()), "keep": self.keep, "every": self.every}
+
     def path(self, config: RunConfig) -> Path:
         """Where the checkpoint of that run's trajectory lies, or would lie."""
         return self.folder / f"{config.trajectory}.pt"

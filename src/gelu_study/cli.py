@@ -11,13 +11,16 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gelu_study import paths
 from gelu_study.errors import CheckpointWarning, ConfigurationError, DataError, LedgerWarning, StudyError
+
+if TYPE_CHECKING:
+    from gelu_study import sweep
 
 MEASUREMENTS = {"activation-cost": "gelu_study.chapters.cost", "activation-swaps": "gelu_study.chapters.swaps"}
 """The module that takes each measurement: its `measure(device)` returns strict JSON."""
@@ -30,12 +33,12 @@ def seeds(text: str) -> list[int]:
     """The seeds in a text like "0-4,9"."""
     result: list[int] = []
     for part in re.split(r"[,\s]+", text.strip()):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        match = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part)
         if not match:
             raise argparse.ArgumentTypeError(f"{text!r}: give seeds as numbers and ranges, for instance 0-4,9")
         first, last = int(match[1]), int(match[2] or match[1])
-        if last < first or last - first > 100_000:
-            raise argparse.ArgumentTypeError(f"{part!r}: a range goes up, by at most 100,000 seeds")
+        if last < first or len(result) + last - first > 100_000:
+            raise argparse.ArgumentTypeError(f"{part!r}: a range goes up, and there are at most 100,000 seeds")
         result += range(first, last + 1)
     return result
 
@@ -65,7 +68,7 @@ def numbers(text: str) -> list[float]:
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    if not re.fullmatch(r"\d+", text) or int(text) < 1:
+    if not re.fullmatch(r"\d{1,15}", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of at least 1")
     return int(text)
 
@@ -88,7 +91,7 @@ def parameter(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r}: give NAME=VALUE, for instance scale=quick or seeds=[0,1]")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter where it is nested too deeply
         return name, value
 
 
@@ -141,6 +144,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="begin no epoch that would end later (a run's first one may), keep what is finished and a checkpoint of the rest; "
         "the same command goes on from there",
+    )
+    where = run.add_mutually_exclusive_group()
+    where.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="train on the workers of the Dask scheduler there, for instance tcp://127.0.0.1:8786 (default: in this process)",
+    )
+    where.add_argument(
+        "--workers", type=positive, metavar="N", help="train in so many processes of this machine, with one thread each"
     )
     run.add_argument(
         "--keep-checkpoints",
@@ -305,24 +317,25 @@ def _run(options: argparse.Namespace) -> int:
     from gelu_study import study, training
     from gelu_study.checkpoints import Checkpoints
 
-    training.resolve_device(options.device)
-    result = study.run(
-        options.experiment,
-        options.scale,
-        seeds=options.seeds,
-        activations=options.activations,
-        learning_rates=options.learning_rates,
-        keep_probabilities=options.keep_probabilities,
-        epochs=options.epochs,
-        precision=options.precision,
-        dataset=options.dataset,
-        device=options.device,
-        stack_size=options.stack,
-        checkpoints=Checkpoints(options.checkpoints, options.keep_checkpoints),
-        ledger=options.ledger,
-        data_root=options.data_root,
-        deadline=training.Deadline.after(options.time_limit) if options.time_limit else training.NEVER,
-    )
+    with _executor(options) as executor:
+        result = study.run(
+            options.experiment,
+            options.scale,
+            seeds=options.seeds,
+            activations=options.activations,
+            learning_rates=options.learning_rates,
+            keep_probabilities=options.keep_probabilities,
+            epochs=options.epochs,
+            precision=options.precision,
+            dataset=options.dataset,
+            device=options.device,
+            stack_size=options.stack,
+            checkpoints=Checkpoints(options.checkpoints, options.keep_checkpoints),
+            ledger=options.ledger,
+            data_root=options.data_root,
+            deadline=training.Deadline.after(options.time_limit) if options.time_limit else training.NEVER,
+            executor=executor,
+        )
     diverged = sum(record.status == "diverged" for record in result.records)
     print(f"{options.experiment} at scale {options.scale}: {len(result.records)} runs in {options.ledger}, {diverged} diverged")
     if result.missing:
@@ -331,6 +344,20 @@ def _run(options: argparse.Namespace) -> int:
     elif result.choice_pending:
         print("validation could not choose a learning rate for every activation, so the runs with more seeds were left out")
     return 0
+
+
+@contextmanager
+def _executor(options: argparse.Namespace) -> Iterator[sweep.Executor | None]:
+    from gelu_study import training
+
+    if options.scheduler or options.workers:
+        from gelu_study.sweep.cluster import connect
+
+        with connect(options.scheduler, options.workers) as found:
+            yield found
+    else:
+        training.resolve_device(options.device)
+        yield None
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from gelu_study.ledger import Ledger, Snapshot, table
 from gelu_study.runs import RunConfig, RunRecord
 
 if TYPE_CHECKING:
-    from gelu_study import training
+    from gelu_study import sweep, training
     from gelu_study.checkpoints import Checkpoints
 
 T = TypeVar("T")
@@ -64,6 +64,7 @@ def run(
     data_root: Path | None = None,
     checkpoints: Checkpoints | None = None,
     deadline: training.Deadline | None = None,
+    executor: sweep.Executor | None = None,
 ) -> Study:
     """Resolve the plan (see `protocols.plan`; an empty list is the scale's own), train what is missing if `train`, read records.
 
@@ -99,6 +100,7 @@ def run(
                 data_root=data_root,
                 checkpoints=checkpoints or Checkpoints(paths.CHECKPOINTS),
                 deadline=deadline or training.NEVER,
+                executor=executor,
             )
         return [record for config in configs if (record := book.get(config.key)) is not None]
 
