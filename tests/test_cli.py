@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import synthetic
 from gelu_study import cli, datasets, statistics, training
 from gelu_study.errors import DataError
 from gelu_study.ledger import Ledger
@@ -91,9 +92,10 @@ def test_verify_agrees_and_differs(capsys, trained, tmp_path):
     assert {path: path.read_bytes() for path in trained.glob("*/*.json")} == before
     record = Ledger(trained).read()[0]
     book = Ledger(tmp_path / "forged")
-    path = book.write(record)
+    book.write(record)
+    path = book.path(record.config.key)
     first = record.curves["train_loss_epoch"][0]
-    path.write_text(path.read_text().replace(f"{first!r}", f"{first * 1.1!r}"))
+    path.write_text(synthetic.resealed(path.read_text().replace(f"{first!r}", f"{first * 1.1!r}")))
     status, out, _ = run(capsys, "verify", "--ledger", book.folder, "--device", "cpu")
     assert status == 1 and out.startswith("DIFFERS")
 
@@ -176,7 +178,8 @@ def test_interrupted(capsys, monkeypatch, tmp_path):
 def test_damage_is_said_in_one_line(capsys, trained, tmp_path):
     record = Ledger(trained).read()[0]
     book = Ledger(tmp_path)
-    book.write(record).write_text("{")
+    book.write(record)
+    book.path(record.config.key).write_text("{")
     status, out, err = run(capsys, "records", "--ledger", tmp_path)
     assert status == 0 and len(out.splitlines()) == 1
     assert len(err.splitlines()) == 1 and err.startswith("gelu-study: warning: ") and "is damaged" in err
@@ -186,13 +189,14 @@ def test_verify_sees_a_forged_end(capsys, trained, tmp_path):
     """What a verdict is made from cannot be changed: alone it contradicts its curve, with its curve the run itself."""
     record = next(record for record in Ledger(trained).read() if record.config.activation == "relu")
     book = Ledger(tmp_path)
-    path = book.write(record)
+    book.write(record)
+    path = book.path(record.config.key)
     text = path.read_text()
     final = record.final["train_loss"]
-    path.write_text(text.replace(f'"train_loss": {final!r}', f'"train_loss": {final / 100!r}'))
+    path.write_text(synthetic.resealed(text.replace(f'"train_loss": {final!r}', f'"train_loss": {final / 100!r}')))
     status, _, err = run(capsys, "verify", "--ledger", tmp_path, "--device", "cpu")
     assert status == 2 and "train_loss in final is not that of its curve" in err
-    path.write_text(text.replace(f"{final!r}", f"{final / 100!r}"))
+    path.write_text(synthetic.resealed(text.replace(f"{final!r}", f"{final / 100!r}")))
     status, out, _ = run(capsys, "verify", "--ledger", tmp_path, "--device", "cpu")
     assert status == 1 and out.startswith("DIFFERS")
 

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gelu_study import datasets, protocols, training
-from gelu_study.errors import ConfigurationError, LedgerError
+from gelu_study import activations, datasets, protocols, titles, training
+from gelu_study.errors import ConfigurationError, LedgerError, NewerRecordError
 from gelu_study.runs import RunConfig, RunRecord
 
 CONFIG = protocols.plan("mnist-classifier", "paper")[0]
@@ -153,7 +153,7 @@ def test_record_has_no_nan():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: r.update(schema=2), "schema 2"), (lambda r: r.update(key="0" * 64), "not that of its configuration"),
+        (lambda r: r.update(schema=True), "schema True"), (lambda r: r.update(schema=0), "schema 0"), (lambda r: r.update(key="0" * 64), "not that of its configuration"),
         (lambda r: r["config"].update(seed=4), "not that of its configuration"), (lambda r: r.pop("final"), "expected"),
         (lambda r: r.update(status="done"), "status"), (lambda r: r.update(diverged=None), "does not go with"),
         (lambda r: r.update(status="finished", diverged=None), "final has"), (lambda r: r.update(curves={"train_loss": ["x"]}), "numbers"),
@@ -163,15 +163,55 @@ def test_record_has_no_nan():
 )  # fmt: skip
 def test_damaged_records_are_refused(change, message):
     entries = json.loads(record().to_json())
+    del entries["sha256"]  # as in an older record: what else there is must notice
     change(entries)
     with pytest.raises(LedgerError, match=message):
         RunRecord.from_json(json.dumps(entries))
 
 
+def test_a_record_ends_with_the_hash_of_the_exact_text_before():
+    before, _, last = record().to_json().rpartition('"sha256": ')
+    assert last == f'"{hashlib.sha256(before.encode()).hexdigest()}"\n}}\n' and before.endswith(",\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"cpu"', '"gpu"'), lambda text: text.replace(", ", ",", 1), lambda text: text + " ",
+        lambda text: json.dumps(json.loads(text)), lambda text: text.replace('"cpu"', '"\ud800"'),
+        lambda text: text.replace('"sha256": "', '"sha256": "0'),
+    ],
+)  # fmt: skip
+def test_any_change_of_the_text_is_noticed(change):
+    with pytest.raises(LedgerError, match=r"sha256 is not that of its text|strict JSON"):
+        RunRecord.from_json(change(record().to_json()))
+
+
+def test_records_of_a_newer_version_are_told_from_damaged_ones():
+    text = record().to_json()
+    with pytest.raises(NewerRecordError, match="schema 2, and this version of the package reads 1"):
+        RunRecord.from_json(text.replace('"schema": 1', '"schema": 2'))
+    entries = json.loads(text)
+    for change in ({"sparsity": 1}, {"activation": "not known yet"}):
+        config = {**entries["config"], **change}
+        key = hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        with pytest.raises(NewerRecordError, match="does not know its configuration") as newer:
+            RunRecord.from_json(json.dumps({**entries, "config": config, "key": key}))
+        assert newer.value.key == key
+        with pytest.raises(LedgerError, match=r"^configuration: ") as damaged:
+            RunRecord.from_json(json.dumps({**entries, "config": config}))
+        assert not isinstance(damaged.value, NewerRecordError)
+
+
+def test_every_activation_has_a_title():
+    assert list(titles.FUNCTIONS) == activations.names()
+
+
 @given(st.integers(0, 2000), st.integers(0, 255))
 def test_a_changed_byte_is_noticed_or_harmless(position, byte):
-    """Whatever one byte becomes, the reader gives a record or a `LedgerError`, nothing else."""
-    raw = bytearray(record().to_json().encode())
+    """Whatever one byte becomes, the reader gives a record or a `LedgerError`, nothing else; an older record, without a checksum."""
+    text = record().to_json()
+    raw = bytearray((text[: text.rindex(',\n"sha256"')] + "\n}\n").encode())
     raw[position % len(raw)] = byte
     try:
         text = raw.decode()

@@ -13,11 +13,12 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
 from gelu_study import titles
-from gelu_study.errors import ConfigurationError, LedgerError
+from gelu_study.errors import ConfigurationError, LedgerError, NewerRecordError
 
 ENGINE = 1
 """Raised whenever a change of the code alters the results of a run; part of every key."""
@@ -92,8 +93,10 @@ class RunConfig:
     test_views: int = 1  # views of a test image whose outputs are averaged for the final test error, see `training.images`
 
     def __post_init__(self) -> None:
-        for item in dataclasses.fields(self):
-            object.__setattr__(self, item.name, _coerced(item.name, str(item.type), getattr(self, item.name)))
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if type(value) is not _EXACT.get(kind):
+                object.__setattr__(self, name, _coerced(name, kind, value))
         titles.title(self.activation)
         if self.network not in CHOICES:
             raise ConfigurationError(f"unknown network {self.network!r}; known are {', '.join(CHOICES)}")
@@ -133,7 +136,7 @@ class RunConfig:
         if self.test_views not in (1, VIEWS):
             raise ConfigurationError(f"test_views is {self.test_views}; it is 1 or {VIEWS}")
         if self.network in DENSE:
-            own = [name for name in _OF_IMAGES if self.to_dict().get(name) is not None]
+            own = [name for name, default in _OF_IMAGES.items() if getattr(self, name) != default]
             if own:
                 raise ConfigurationError(f"{', '.join(own)} is for convolutional networks, and the network is {self.network}")
             return
@@ -162,12 +165,12 @@ class RunConfig:
         """Width of the first hidden layer."""
         return self.hidden[0]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """SHA-256 of the canonical configuration, 64 hexadecimal digits."""
-        return hashlib.sha256(canonical_json(self.to_dict()).encode()).hexdigest()
+        return _digest(self.to_dict())
 
-    @property
+    @cached_property
     def curves(self) -> dict[str, int]:
         """The curves of a finished record by epochs, with their values an epoch."""
         kinds = MEASURES[self.network]
@@ -188,7 +191,7 @@ class RunConfig:
         """What a record says of the end of an epoch."""
         return tuple(self.curve_of)
 
-    @property
+    @cached_property
     def curve_of(self) -> dict[str, str]:
         """The curve that holds each measure of the end of an epoch."""
         epoch = {name.removesuffix("_epoch"): name for name in self.curves if name.endswith("_epoch")}
@@ -206,25 +209,26 @@ class RunConfig:
         """A name for the course of training, 64 hexadecimal digits, whatever its length: where nothing in it depends on the number
         of epochs, a longer run goes on where a shorter one of the same trajectory ended. Schedules and lookahead depend on it."""
         endless = self.schedule == "constant" and self.optimiser != "nesterov-lookahead"
-        text = canonical_json({**self.to_dict(), **({"epochs": 0} if endless else {})})
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _digest({**self.to_dict(), "epochs": 0}) if endless else self.key
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values. Those that came after the first records appear only where they differ from their default, so
         that the keys of older records stay."""
-        values = {name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()}
-        return {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
+        values = {name: getattr(self, name) for name in _KINDS}
+        shown = {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in shown.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
         """The inverse of `to_dict`. Raises `ConfigurationError` for an unknown or absent field."""
-        known = {item.name for item in dataclasses.fields(cls)}
-        needed = known - set(_LATER)
-        if not needed <= set(values) <= known:
-            unknown, absent = sorted(set(values) - known), sorted(needed - set(values))
+        if not _NEEDED <= set(values) <= set(_KINDS):
+            unknown, absent = sorted(set(values) - set(_KINDS)), sorted(_NEEDED - set(values))
             raise ConfigurationError(f"a configuration with unknown fields {unknown} and absent fields {absent}")
         return cls(**values)
 
+
+_KINDS = {item.name: str(item.type) for item in dataclasses.fields(RunConfig)}
+_EXACT = {"str": str, "int": int, "float": float}
 
 _OF_IMAGES: dict[str, Any] = {
     "preprocessing": "unit",
@@ -236,8 +240,10 @@ _OF_IMAGES: dict[str, Any] = {
     "label_smoothing": 0.0,
     "test_views": 1,
 }
-_LATER: dict[str, Any] = {"normalisation": "none", "test_noise": [], **_OF_IMAGES}
+_LATER: dict[str, Any] = {"normalisation": "none", "test_noise": (), **_OF_IMAGES}
 """Fields that came after the first records, and their defaults."""
+
+_NEEDED = frozenset(_KINDS) - frozenset(_LATER)
 
 MEASURES = {network: ("loss",) if network == "autoencoder" else ("loss", "error") for network in CHOICES}
 """What is measured of each network: log loss in nats and error in percent, or the mean squared error of a pixel."""
@@ -245,7 +251,14 @@ MEASURES = {network: ("loss",) if network == "autoencoder" else ("loss", "error"
 
 def canonical_json(value: Any) -> str:
     """Strict JSON with sorted keys and no spaces: one text for one meaning."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(value)
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(config).encode()).hexdigest()
 
 
 def _coerced(name: str, kind: str, value: Any) -> Any:
@@ -257,7 +270,10 @@ def _coerced(name: str, kind: str, value: Any) -> Any:
     if kind == "float" and (isinstance(value, float) or (type(value) is int and abs(value) < 2**53)):
         return float(value)
     if kind.startswith("tuple") and isinstance(value, list | tuple):
-        return tuple(_coerced(name, kind[len("tuple[") :].split(",")[0], item) for item in value)
+        inner = kind[len("tuple[") :].split(",")[0]
+        if set(map(type, value)) == {_EXACT[inner]}:
+            return tuple(value)
+        return tuple(_coerced(name, inner, item) for item in value)
     raise ConfigurationError(f"{name} is {value!r}; it must be of type {kind}")
 
 
@@ -284,7 +300,7 @@ class RunRecord:
     environment: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The record's file: strict JSON, a top-level entry a line."""
+        """The record's file: strict JSON, a top-level entry a line. The last is the SHA-256 of the exact text before it."""
         entries = {
             "schema": SCHEMA,
             "key": self.config.key,
@@ -296,31 +312,37 @@ class RunRecord:
             "best": self.best,
             "environment": self.environment,
         }
-        lines = (f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in entries.items())
-        return "{\n" + ",\n".join(lines) + "\n}\n"
+        lines = (f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)},\n" for name, value in entries.items())
+        text = "{\n" + "".join(lines)
+        return text + _seal(text)
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
-        """The record in a file's text. Raises `LedgerError` that says what is wrong with it."""
+        """The record in a file's text.
+
+        With `sha256`, any change of the text is noticed. Records from before that entry (all of engine 1's first months) are read
+        without it. Of those the configuration is protected, by the key; so are the values at the end and at the best epoch, which
+        must be those of their curves, and the structure: names, lengths, ranges. A digit that changed elsewhere in a curve, or in
+        the environment, is not noticed.
+
+        Raises `NewerRecordError` for a record of a later version: a higher schema, or a configuration that this version refuses and
+        whose key is right all the same. Raises `LedgerError` that says what is wrong with any other text.
+        """
         try:
             entries = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             raise LedgerError(f"not strict JSON: {error}") from None
-        if not isinstance(entries, dict) or entries.get("schema") != SCHEMA:
-            found = entries.get("schema") if isinstance(entries, dict) else None
-            raise LedgerError(f"record schema {found!r}; this version reads schema {SCHEMA}")
-        expected = {"schema", "key", "config", "status", "diverged", "curves", "final", "best", "environment"}
-        if set(entries) != expected:
-            raise LedgerError(f"entries {sorted(entries)}; expected {sorted(expected)}")
-        if not isinstance(entries["config"], dict):
-            raise LedgerError("the configuration is not an object")
-        try:
-            config = RunConfig.from_dict(entries["config"])
-        except ConfigurationError as error:
-            raise LedgerError(f"configuration: {error}") from None
-        if entries["key"] != config.key:
-            raise LedgerError(f"its key {entries['key']!r} is not that of its configuration, {config.key}")
-        record = cls(config=config, **{name: entries[name] for name in sorted(expected - {"schema", "key", "config"})})
+        schema = entries.get("schema") if isinstance(entries, dict) else None
+        if type(schema) is int and schema > SCHEMA:
+            raise NewerRecordError(f"it has schema {schema}, and this version of the package reads {SCHEMA}")
+        if type(schema) is not int or schema != SCHEMA:
+            raise LedgerError(f"record schema {schema!r}; this version reads schema {SCHEMA}")
+        if set(entries) - {"sha256"} != _ENTRIES:
+            raise LedgerError(f"entries {sorted(entries)}; expected {sorted(_ENTRIES)} and, in newer records, sha256")
+        config = _config(entries)
+        if "sha256" in entries and not text.endswith(_seal(text[:-_SEAL])):
+            raise LedgerError("its sha256 is not that of its text, so that something in it changed since it was written")
+        record = cls(config=config, **{name: entries[name] for name in _VALUES})
         record._check()
         return record
 
@@ -338,13 +360,13 @@ class RunRecord:
         if not all(isinstance(curve, list) for curve in self.curves.values()):
             raise LedgerError("a curve is not a list")
         values = [*chain.from_iterable(self.curves.values()), *self.final.values(), *self.best.values()]
-        if not all(type(value) in (int, float) and 0 <= value <= sys.float_info.max for value in values):
+        if not set(map(type, values)) <= {int, float} or (values and not 0 <= min(values) <= max(values) <= sys.float_info.max):
             raise LedgerError("curves, final or best hold something other than finite numbers of at least 0")
         if self.status == "finished":
             self._check_finished()
         else:
             self._check_diverged()
-        if any(value > 100 for name, curve in self.curves.items() if name.endswith("error") for value in curve):
+        if any(curve and max(curve) > 100 for name, curve in self.curves.items() if name.endswith("error")):
             raise LedgerError("an error exceeds 100 percent")
         if not isinstance(self.environment, dict):
             raise LedgerError("the environment is not an object")
@@ -393,6 +415,34 @@ class RunRecord:
             for measure, curve in config.curve_of.items():
                 if values_at[measure] != self.curves[curve][config.curves[curve] * epoch - 1]:
                     raise LedgerError(f"{measure} in {name} is not that of its curve at epoch {epoch}")
+
+
+_VALUES = ("status", "diverged", "curves", "final", "best", "environment")
+_ENTRIES = {"schema", "key", "config", *_VALUES}
+
+
+def _config(entries: Mapping[str, Any]) -> RunConfig:
+    """The configuration in a record's entries, whose key is held against it."""
+    values, key = entries["config"], entries["key"]
+    if not isinstance(values, dict):
+        raise LedgerError("the configuration is not an object")
+    try:
+        config = RunConfig.from_dict(values)
+    except ConfigurationError as error:
+        if key == _digest(values):  # nothing in it changed since it was written
+            raise NewerRecordError(f"this version of the package does not know its configuration: {error}", key) from None
+        raise LedgerError(f"configuration: {error}") from None
+    if key != config.key:
+        raise LedgerError(f"its key {key!r} is not that of its configuration, {config.key}")
+    return config
+
+
+def _seal(text: str) -> str:
+    """What follows that text in a record's file and ends it."""
+    return f'"sha256": "{hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()}"\n}}\n'
+
+
+_SEAL = len(_seal(""))
 
 
 def _refuse_constant(name: str) -> float:
