@@ -173,8 +173,8 @@ class Ledger:
             strays += [folder / name for name in names if not name.startswith(folder.name)]
         if strays:
             _warn(
-                f"{len(strays)} of the files in {self.folder} cannot be counted, for instance {strays[0]}, whose name belongs in the "
-                f"folder {strays[0].name[:2]}. Nothing was moved; move such files where they belong, or delete them if they are copies."
+                f"{len(strays)} of the files in {self.folder} cannot be counted, for instance {strays[0]}, whose name belongs in "
+                f"the folder {strays[0].name[:2]}. Nothing was moved; move them where they belong, or delete copies."
             )
         return found
 
