@@ -12,7 +12,6 @@ import difflib
 import io
 import json
 import logging
-import math
 import os
 import re
 import shutil
@@ -70,14 +69,16 @@ def parameters(path: str | os.PathLike[str]) -> dict[str, Parameter]:
     try:
         statements = ast.parse(source).body
         comments = _comments(source)
-    except (SyntaxError, tokenize.TokenError) as error:
-        raise NotebookError(f"the parameters cell of {path} is no Python: {error}") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as error:
+        # a text with a null is a ValueError, one that is nested too deeply one of the two after it
+        raise NotebookError(f"the parameters cell of {path} is no Python: {error or type(error).__name__}") from None
     found: dict[str, Parameter] = {}
     for statement in statements:
         try:
             name, parameter = _declared(statement, comments)
         except ValueError as error:
-            where = f"the parameters cell of {path}, line {statement.lineno} ({ast.unparse(statement)})"
+            line = source.splitlines()[statement.lineno - 1].strip()
+            where = f"the parameters cell of {path}, line {statement.lineno} ({_shortened(line)})"
             raise NotebookError(f"{where}: {error}") from None
         found[name] = parameter
     return found
@@ -95,7 +96,7 @@ def validate(path: str | os.PathLike[str], given: Mapping[str, object]) -> dict[
         parameter = known[name]
         if not parameter.accepts(value):
             raise NotebookError(
-                f"parameter {name} of {Path(path).name} is {value!r}; it must be of type {parameter.type}, "
+                f"parameter {name} of {Path(path).name} is {_printed(value)}; it must be of type {parameter.type}, "
                 f"for instance {parameter.default!r} ({parameter.comment})"
             )
         result[name] = _coerced(parameter.type, value)
@@ -202,10 +203,10 @@ def copy_mathjax(folder: Path) -> None:
 def _is(kind: str, value: object) -> bool:
     if kind == "bool":
         return isinstance(value, bool)
-    if kind == "float":
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if kind == "float":  # an int is compared as it is: as a float it might overflow
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if kind == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     return isinstance(value, str)
 
 
@@ -218,11 +219,24 @@ def _coerced(kind: str, value: Any) -> Value:
 def _read(path: Path) -> NotebookNode:
     try:
         content: NotebookNode = nbformat.read(path, as_version=4)
+        nbformat.validate(content)  # reading alone only logs what is wrong
         return content
     except OSError as error:
         raise NotebookError(f"could not read the notebook {path}: {error.strerror}") from error
     except Exception as error:  # nbformat raises its own errors and those of json and jsonschema
         raise NotebookError(f"{path} is no notebook: {_last_lines(str(error))}") from error
+
+
+def _printed(value: object) -> str:
+    """A value in a message, of which some cannot be printed: they are nested too deeply, or numbers of too many digits."""
+    try:
+        return _shortened(repr(value))
+    except (RecursionError, ValueError):
+        return "a value too large to print"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _comments(source: str) -> dict[int, str]:
@@ -244,7 +258,7 @@ def _declared(statement: ast.stmt, comments: Mapping[int, str]) -> tuple[str, Pa
     assert statement.value is not None
     try:
         default = ast.literal_eval(statement.value)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):
         raise ValueError("a parameter is a plain scalar or a list of them") from None
     kind = annotation or _type(default)
     if kind not in (*_SCALARS, *(f"list[{scalar}]" for scalar in _SCALARS)):
@@ -252,10 +266,9 @@ def _declared(statement: ast.stmt, comments: Mapping[int, str]) -> tuple[str, Pa
     comment = comments.get(statement.end_lineno or statement.lineno, "")
     if not comment:
         raise ValueError("a comment at the end of the line must say what it is")
-    parameter = Parameter(kind, _coerced(kind, default), comment)
-    if not parameter.accepts(default):
+    if not Parameter(kind, default, comment).accepts(default):
         raise ValueError(f"its default is not of its type, {kind}")
-    return target.id, parameter
+    return target.id, Parameter(kind, _coerced(kind, default), comment)
 
 
 def _type(value: object) -> str:
