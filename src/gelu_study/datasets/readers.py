@@ -59,6 +59,8 @@ def reading(path: Path) -> Iterator[None]:
         RuntimeError,  # zipfile: an encrypted member, an unknown compression
         LookupError,
         TypeError,
+        AttributeError,
+        OverflowError,
     ) as error:
         raise DataError(
             f"{path} is damaged or is not what its name says ({str(error) or type(error).__name__}); put a good copy in its place"
@@ -219,7 +221,8 @@ def _decode(published: type[CIFAR10], read: Callable[[str], bytes], shapes: Shap
             raise DataError(
                 f"{where} holds {filled:,} images and {len(labels):,} labels for {split}; {len(images):,} are published"
             )
-        arrays |= {f"x_{split}": images, f"y_{split}": np.array(labels, np.uint8)}
+        with reading(where):  # a label may be no number, or none that a byte holds
+            arrays |= {f"x_{split}": images, f"y_{split}": np.array(labels, np.uint8)}
     return arrays
 
 
