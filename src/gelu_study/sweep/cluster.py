@@ -52,6 +52,7 @@ def connect(scheduler: str | None = None, workers: int | None = None) -> Iterato
             host="127.0.0.1",
             dashboard_address=None,
             memory_limit=0,  # a worker that Dask pauses would wait for ever
+            preload=[worker.__name__],
             silence_logs=logging.CRITICAL,
         )
         with local, Client(local, set_as_default=False) as client:
@@ -105,9 +106,10 @@ class Cluster:
     def train(
         self, stacks: Iterable[list[RunConfig]], job: Job, reporter: Reporter
     ) -> Generator[list[RunRecord], None, None]:
-        """Hand over twice as many stacks as there are workers, more as they end; on leaving, give up those that are not done.
+        """Hand over as many stacks as there are workers, more as they end; on leaving, give up those that are not done.
 
-        Raises `ClusterError` when the scheduler is lost, and at the end where a stack could not be trained.
+        None waits on a worker, where it would share the blame for its death. Raises `ClusterError` when the scheduler is lost, and
+        at the end where a stack could not be trained.
         """
         waiting, again = _as_tasks(stacks), list[list[RunConfig]]()
         begun: dict[str, _Begun] = {}
@@ -120,7 +122,7 @@ class Cluster:
                 if time.monotonic() - looked > LOOK_SECONDS:
                     self._look(reporter)
                     looked = time.monotonic()
-                while self._apart_since is None and len(begun) < 2 * max(1, len(self._fit)):
+                while self._apart_since is None and len(begun) < max(1, len(self._fit)):
                     stack = again.pop() if again else next(waiting, None)
                     if stack is None:
                         break
