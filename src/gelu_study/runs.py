@@ -322,10 +322,9 @@ class RunRecord:
     def from_json(cls, text: str) -> RunRecord:
         """The record in a file's text.
 
-        With `sha256`, any change of the text is noticed. Records from before that entry (all of engine 1's first months) are read
-        without it. Of those the configuration is protected, by the key; so are the values at the end and at the best epoch, which
-        must be those of their curves, and the structure: names, lengths, ranges. A digit that changed elsewhere in a curve, or in
-        the environment, is not noticed.
+        With `sha256`, any change of the text is noticed. Older records, without it, are read all the same. Protected in those are the
+        configuration, by the key; what `final` and `best` share with curves, which must be the same; and the structure: names,
+        lengths, ranges. Not protected is a digit elsewhere in a curve, of a final value that no curve holds, or in the environment.
 
         Raises `NewerRecordError` for a record of a later version: a higher schema, or a configuration that this version refuses and
         whose key is right all the same. Raises `LedgerError` that says what is wrong with any other text.
