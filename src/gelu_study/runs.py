@@ -322,8 +322,8 @@ class RunRecord:
     def from_json(cls, text: str) -> RunRecord:
         """The record in a file's text.
 
-        With `sha256`, any change of the text is noticed. Older records, without it, are read all the same. Protected in those are the
-        configuration, by the key; what `final` and `best` share with curves, which must be the same; and the structure: names,
+        With `sha256`, any change of the text is noticed. Older records, without it, are read all the same. Protected in those are
+        the configuration, by the key; what `final` and `best` share with curves, which must be the same; and the structure: names,
         lengths, ranges. Not protected is a digit elsewhere in a curve, of a final value that no curve holds, or in the environment.
 
         Raises `NewerRecordError` for a record of a later version: a higher schema, or a configuration that this version refuses and
