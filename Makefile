@@ -14,6 +14,7 @@ time_limit = $(if $(TIME_LIMIT),--time-limit "$(TIME_LIMIT)")
 device = $(if $(DEVICE),--device "$(DEVICE)")
 seeds = $(if $(SEEDS),--seeds "$(SEEDS)")
 epochs = $(if $(EPOCHS),--epochs "$(EPOCHS)")
+cluster = $(if $(SCHEDULER),--scheduler "$(SCHEDULER)") $(if $(WORKERS),--workers "$(WORKERS)")
 ledger = $(if $(LEDGER),--ledger "$(LEDGER)")
 repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
 import = $(if $(DATA),$(study) data "$(dataset)" --from "$(DATA)")
@@ -27,6 +28,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1 /p' Makefile | while read -r target text; do printf '  %-12s %s\n' "$$target" "$$text"; done
 	@echo
 	@echo '  DEVICE=cpu|cuda|mps  SEEDS=0-4,9  EPOCHS=50  TIME_LIMIT=seconds  LEDGER=folder of records  DATA=folder to import data sets from'
+	@echo '  WORKERS=processes of this machine  SCHEDULER=address of a Dask scheduler, tcp://host:8786; for make reproduce'
 	@echo '  EXPERIMENT=mnist-classifier  SCALE=smoke|quick|paper|powered  REPOSITORY=address, for the buttons of the book'
 	@echo '  PYTHON=python3  VENV=.venv, the environment; made when it is missing or the lock has changed  PORT=8000'
 
@@ -43,7 +45,7 @@ quick: environment ## train a reduced version on this machine, in minutes, and m
 
 reproduce: environment ## train the runs of EXPERIMENT at SCALE that the ledger lacks
 	$(import)
-	$(study) run "$(EXPERIMENT)" --scale "$(SCALE)" $(device) $(seeds) $(epochs) $(time_limit) $(ledger)
+	$(study) run "$(EXPERIMENT)" --scale "$(SCALE)" $(device) $(seeds) $(epochs) $(time_limit) $(cluster) $(ledger)
 
 verify: environment ## train a random sample of EXPERIMENT's records again and compare
 	$(import)
@@ -60,7 +62,7 @@ serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
 	@test -f book/_build/html/index.html || $(study) book $(ledger) $(repository)
 	$(python) -m http.server "$(PORT)" --bind 127.0.0.1 --directory book/_build/html
 
-bench: environment ## measure training speed against plain loops and this machine's own rates (WHAT=mnist|cifar)
+bench: environment ## measure training speed, or what a sweep costs, on this machine (WHAT=mnist|cifar|sweep)
 	$(study) bench $(if $(WHAT),"$(WHAT)") $(device)
 
 measure: environment ## measure again what the chapters on the activation show: cost, swapped forms (needs MNIST)

@@ -18,10 +18,8 @@ import gelu_study
 from clusters import kill, machines, until
 from gelu_study import protocols, sweep
 from gelu_study.checkpoints import Checkpoints
-from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger
 from gelu_study.sweep import cluster
-from gelu_study.sweep.executors import Job
 from test_sweep import results
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:.*unclosed.*")

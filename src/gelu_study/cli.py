@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 MEASUREMENTS = {"activation-cost": "gelu_study.chapters.cost", "activation-swaps": "gelu_study.chapters.swaps"}
 """The module that takes each measurement: its `measure(device)` returns strict JSON."""
 
-BENCHES = {"mnist": "gelu_study.bench.classifier", "cifar": "gelu_study.bench.cifar"}
-"""The module that measures the training speed on each: `measure(device, seconds)`, `report` of it and `SECONDS`."""
+BENCHES = {"mnist": "gelu_study.bench.classifier", "cifar": "gelu_study.bench.cifar", "sweep": "gelu_study.bench.sweeps"}
+"""The module that measures each: `measure(device, seconds)`, `report` of it and `SECONDS`."""
 
 
 def seeds(text: str) -> list[int]:
@@ -183,15 +183,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--experiment", metavar="NAME", help="only runs of this experiment")
 
-    bench = command("bench", "Measure training speed on this machine against plain loops and its own rates.", "device")
+    bench = command(
+        "bench", "Measure on this machine: training against plain loops and its own rates, or a sweep over workers.", "device"
+    )
     bench.add_argument(
         "what",
         nargs="?",
         choices=tuple(BENCHES),
         default="mnist",
-        help="the classifier of MNIST, about two minutes, or convolutional networks of CIFAR-10, about three",
+        help="the classifier of MNIST (two minutes), convolutional networks of CIFAR-10 (three), or a sweep over local workers and "
+        "the planning of 100,000 runs (four)",
     )
-    bench.add_argument("--seconds", type=seconds, metavar="S", help="for each measurement (default: 3 of mnist, 18 of cifar)")
+    bench.add_argument(
+        "--seconds", type=seconds, metavar="S", help="for each measurement (default: 3 of mnist, 18 of cifar, 20 of sweep)"
+    )
     bench.add_argument("--format", choices=("text", "json"), default="text", help="how to print it")
 
     measure = command(

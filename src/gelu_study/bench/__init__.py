@@ -1,4 +1,5 @@
-"""How fast this machine trains, against plain loops and against its own rates: `classifier` on MNIST, `cifar` on CIFAR-10.
+"""How fast this machine trains, against plain loops and against its own rates: `classifier` on MNIST, `cifar` on CIFAR-10; and what
+`sweeps` cost and gain over several workers.
 
 Everything is measured in one run, in rounds that take turns, because absolute times drift: only the ratios mean something. The
 images are random numbers of the data sets' shapes, so that no data set is needed.
