@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
+import synthetic
 from gelu_study import datasets, protocols, study, sweep, training
 from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import ConfigurationError
@@ -301,3 +303,29 @@ def test_stacks_of_convolutional_runs_are_single_on_a_cpu_and_begun_ones_come_fi
     checkpoints = Checkpoints(tmp_path)
     monkeypatch.setattr(checkpoints, "epoch", lambda config: int(config == pictures[-1]))
     assert sweep.stacks(pictures, 15, weights=sweep.CPU_WEIGHTS, checkpoints=checkpoints)[0] == [pictures[-1]]
+
+
+def test_runs_that_another_sweep_has_recorded_meanwhile_are_compared(tmp_path, smoke, monkeypatch):
+    """The earlier record stays, and what is said of the duplicates is what they are."""
+    book, real = Ledger(tmp_path), training.train
+    identical, rounded, differing = other = sweep.complete(smoke[:3], Ledger(tmp_path / "other"), device="cpu", stream=io.StringIO())
+    losses = [loss * (1 + 1e-6) for loss in rounded.curves["test_loss"]]
+    curves = {**rounded.curves, "test_loss": losses}
+    held = [
+        identical,
+        replace(rounded, curves=curves, final={**rounded.final, "test_loss": losses[-1]}, best={**rounded.best, "test_loss": losses[rounded.best["epoch"] - 1]}),
+        synthetic.diverged(differing.config, epoch=1),
+    ]
+
+    def while_another_writes(*arguments):
+        for record in held:
+            book.write(record)
+        return real(*arguments)
+
+    monkeypatch.setattr(training, "train", while_another_writes)
+    said = io.StringIO()
+    records = sweep.complete([record.config for record in other], book, device="cpu", stream=said)
+    assert records == held
+    line = next(line for line in said.getvalue().splitlines() if "another sweep" in line)
+    assert line.startswith("3 runs") and "1 identical to ours, 1 equal within rounding, one that DIFFERS" in line
+    assert differing.config.key[:12] in line

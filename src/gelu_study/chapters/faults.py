@@ -50,8 +50,11 @@ FAULTS = (
     Fault(
         "Two sweeps of the same plan run at once",
         "Each run has one sound record, whoever finished it first; both sweeps end well. Some runs are trained twice.",
-        "Nothing.",
-        ("test_faults.py::test_two_sweeps_of_one_plan_at_once",),
+        "How many runs were trained twice, and whether both records are identical, equal within rounding, or differ.",
+        (
+            "test_faults.py::test_two_sweeps_of_one_plan_at_once",
+            "test_sweep.py::test_runs_that_another_sweep_has_recorded_meanwhile_are_compared",
+        ),
     ),
     Fault(
         "Processes write the same run at the same moment, and find the same damaged file",
@@ -137,6 +140,45 @@ FAULTS = (
         "The command ends. An empty path is not taken for the current folder.",
         "What could not be written, or which option is empty; exit status 2.",
         ("test_faults.py::test_output_that_cannot_be_written", "test_faults.py::test_an_empty_path_is_no_ledger"),
+    ),
+    Fault(
+        "A worker of a cluster is killed in the middle of a stack",
+        "Another begins the stack again, from its checkpoint where it can read it. Without a worker, the sweep waits for one.",
+        "A line that names the lost worker.",
+        ("test_cluster.py::test_a_worker_killed_in_mid_stack",),
+    ),
+    Fault(
+        "A stack kills every worker that takes it",
+        "The others are trained and recorded; after several workers the stack is given up.",
+        "At the end, which stack, and to give it more memory or fewer networks; exit status 2.",
+        ("test_cluster.py::test_a_stack_that_its_workers_die_of",),
+    ),
+    Fault(
+        "The scheduler of a cluster is lost",
+        "The sweep looks for it for some seconds and hands it again what it had lost, or ends. Records are on the client's disk.",
+        "A line when the connection breaks; exit status 2 when it stays broken.",
+        ("test_cluster.py::test_a_lost_scheduler", "test_cluster.py::test_a_scheduler_that_comes_back"),
+    ),
+    Fault(
+        "Workers run another version of the package or another engine, or cannot import it",
+        "They get nothing to train. Where no other is left, the sweep ends.",
+        "A line for each, with its version.",
+        ("test_cluster.py::test_unfit_workers_get_nothing_and_are_named",),
+    ),
+    Fault(
+        "A worker lacks the data set, or its copy is damaged",
+        "It gets nothing to train; data never travel with a task.",
+        "A line that names the worker and what to do there.",
+        ("test_cluster.py::test_workers_without_data",),
+    ),
+    Fault(
+        "Ctrl-C",
+        "What was finished is kept, long trainings go on from their checkpoints, and local workers end with the sweep.",
+        "A line; exit status 130.",
+        (
+            "test_sweep.py::test_an_interrupted_sweep_ends_like_an_uninterrupted_one",
+            "test_cluster.py::test_ctrl_c_ends_workers_too_and_keeps_what_is_done",
+        ),
     ),
 )
 """In the order of the table; texts are HTML. Whether the tests exist is tested."""

@@ -52,18 +52,20 @@ def complete(
     if todo:
         ledger.prepare()
         where, job = executor or Here(), Job(device, data_root, checkpoints, deadline)
+        twice: list[tuple[RunRecord, RunRecord]] = []
         reporter = Reporter(len(todo), sum(config.steps_per_epoch * config.epochs for config in todo), stream)
         try:
             capacity = where.capacity(job, sorted({config.dataset for config in todo}), reporter)
             planned = _planned(todo, capacity, stack_size, checkpoints)
             with closing(where.train(_still_missing(planned, ledger, deadline, reporter), job, reporter)) as trained:
                 for records in trained:
-                    for record in records:
-                        ledger.write(record)
+                    twice += [(record, held) for record in records if (held := ledger.write(record)) is not record]
                     if checkpoints and not checkpoints.keep:
                         checkpoints.remove(record.config for record in records)
                     reporter.finish_runs(len(records))
         finally:
+            if twice:
+                reporter.say(_said_of(twice))
             reporter.close()
     found = [ledger.get(config.key) for config in configs]
     return [record for record in found if record is not None]
@@ -90,3 +92,14 @@ def _still_missing(
         if deadline.before_another(0):
             return
         yield stack
+
+
+def _said_of(twice: Sequence[tuple[RunRecord, RunRecord]]) -> str:
+    """What is to be said of runs that another sweep has recorded while this one trained them."""
+    from gelu_study import verification  # here: it needs this module
+
+    found = [verification.compare(held, record) for record, held in twice]
+    identical, differing = sum(one.identical for one in found), [one for one in found if not one.agrees]
+    rounded = len(twice) - identical - len(differing)
+    text = f"{len(twice)} runs were recorded by another sweep in the meantime, and its records stay: {identical} identical to ours"
+    return text + f", {rounded} equal within rounding" + "".join(f", one that DIFFERS ({one.label})" for one in differing)
