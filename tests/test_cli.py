@@ -88,7 +88,8 @@ def test_a_time_limit_says_what_is_missing(capsys, tmp_path):
 def test_verify_agrees_and_differs(capsys, trained, tmp_path):
     before = {path: path.read_bytes() for path in trained.glob("*/*.json")}
     status, out, _ = run(capsys, "verify", "--ledger", trained, "--sample", 3, "--sample-seed", 1, "--device", "cpu")
-    assert status == 0 and len(out.splitlines()) == 3 and "DIFFERS" not in out
+    assert status == 0 and len(out.splitlines()) == 4 and "DIFFERS" not in out
+    assert out.splitlines()[-1].startswith("3 runs trained again: ")
     assert {path: path.read_bytes() for path in trained.glob("*/*.json")} == before
     record = Ledger(trained).read()[0]
     book = Ledger(tmp_path / "forged")
@@ -140,7 +141,8 @@ def test_malformed_options_exit_with_usage(capsys, arguments):
 
 
 @pytest.mark.parametrize(
-    "command", ["", "data", "run", "status", "records", "verdicts", "verify", "bench", "measure", "notebook", "book", "readme", "quick"]
+    "command",
+    ["", "data", "run", "status", "records", "verdicts", "verify", "bench", "measure", "notebook", "book", "readme", "quick"],
 )
 def test_help_names_units_and_defaults(capsys, command):
     with pytest.raises(SystemExit) as stop:
