@@ -141,8 +141,7 @@ def test_malformed_options_exit_with_usage(capsys, arguments):
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["", "data", "run", "status", "records", "verdicts", "verify", "bench", "measure", "notebook", "book", "readme", "quick"],
+    "command", ["", "data", "run", "status", "records", "verdicts", "verify", "bench", "measure", "notebook", "book", "readme", "quick"]
 )
 def test_help_names_units_and_defaults(capsys, command):
     with pytest.raises(SystemExit) as stop:

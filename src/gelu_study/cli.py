@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,8 +177,8 @@ def _parser() -> argparse.ArgumentParser:
 
     verify = command(
         "verify",
-        "Train a random sample of the ledger again, with each record's number of threads, and compare: the same to the bit, or within "
-        "the tolerance. Exit status 1 when a run is beyond the tolerance, or the same bits were promised and not seen.",
+        "Train a random sample of the ledger again, with each record's number of threads, and compare: the same to the bit, or "
+        "within the tolerance. Exit status 1 when a run is beyond the tolerance, or the same bits were promised and not seen.",
         "device",
         "ledger",
         "data-root",
@@ -217,6 +218,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     measure.add_argument("name", choices=tuple(MEASUREMENTS), help="what to measure")
     measure.add_argument("--output", type=folder, default=paths.MEASUREMENTS, metavar="FOLDER", help="where NAME.json goes")
+    measure.add_argument(
+        "--other-python",
+        type=Path,
+        metavar="FILE",
+        help="for reproducibility: the interpreter of an environment with another PyTorch, NumPy, scikit-learn, pandas, psutil, "
+        "tqdm and orjson",
+    )
 
     notebook = command("notebook", "Execute a notebook with parameters, checked before the kernel starts.")
     notebook.add_argument("name", metavar="NAME", help="for instance mnist-classifier")
