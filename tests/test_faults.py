@@ -204,14 +204,16 @@ context = multiprocessing.get_context("fork")
 barrier, results = context.Barrier(4), context.SimpleQueue()
 
 def write(writer):
-    warnings.simplefilter("always")
     book, held = Ledger(sys.argv[1]), []
     with warnings.catch_warnings(record=True) as said:
-        for seed in range(40):
-            config = dataclasses.replace(first.config, seed=seed)
-            barrier.wait()
-            held.append(book.write(dataclasses.replace(first, config=config, environment={"device": writer})).environment["device"])
-    results.put([held, [str(warning.message) for warning in said]])
+        warnings.simplefilter("always")
+        try:
+            for seed in range(40):
+                own = dataclasses.replace(first, config=dataclasses.replace(first.config, seed=seed), environment={"device": writer})
+                barrier.wait(60)
+                held.append(book.write(own).environment["device"])
+        finally:
+            results.put([held, [str(warning.message) for warning in said]])
 
 writers = [context.Process(target=write, args=(writer,)) for writer in range(4)]
 for process in writers:
@@ -373,6 +375,21 @@ def test_output_that_cannot_be_written(tmp_path):
             done = subprocess.run(called, stdout=full, stderr=subprocess.PIPE, text=True)
             assert done.returncode == 2
             assert done.stderr == "gelu-study: the output could not be read or written: No space left on device\n"
+
+
+def test_what_is_left_where_it_is_takes_a_line_each(capsys, tmp_path, record):
+    """A record of a newer version, and a copy in another folder."""
+    text = record.to_json().replace('"schema": 1', '"schema": 2')
+    for prefix in (record.config.key[:2], "00", "01"):
+        (tmp_path / prefix).mkdir()
+        (tmp_path / prefix / f"{record.config.key}.json").write_text(text)
+    assert cli.main(["status", "--ledger", str(tmp_path)]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.match(r"gelu-study: warning: 2 of the files in .* cannot be counted, for instance .*00.*belongs in the folder", first)
+    assert re.match(r"gelu-study: warning: 1 of the records in .* cannot be read by this version .* update the package", second)
+    assert cli.main([*ONE, "--ledger", str(tmp_path)]) == 2
+    assert "Update the package; the run is there" in capsys.readouterr().err
+    assert len(files(tmp_path)) == 3
 
 
 def test_an_empty_path_is_no_ledger(capsys):

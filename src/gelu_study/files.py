@@ -40,8 +40,6 @@ def claim(file: Path, path: Path) -> bool:
     """
     try:
         os.link(file, path)
-    except FileExistsError:
-        return False
     except OSError:  # of many kinds where there are no hard links
         if os.path.lexists(path):
             return False

@@ -111,7 +111,10 @@ FAULTS = (
         "A newer version of the package wrote the record",
         "It stays where it is and is not counted. A sweep that plans this run stops before training.",
         "How many there are, with an example, and to update the package.",
-        ("test_ledger.py::test_records_of_a_newer_version_stay_where_they_are",),
+        (
+            "test_ledger.py::test_records_of_a_newer_version_stay_where_they_are",
+            "test_faults.py::test_what_is_left_where_it_is_takes_a_line_each",
+        ),
     ),
     Fault(
         "The record is of another engine",
