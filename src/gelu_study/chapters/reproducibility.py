@@ -2,6 +2,7 @@
 
 `measure` trains small runs of every kind of network again: in another process, with other threads, in other company, interrupted,
 on another device, under another PyTorch. It also trains records of the ledger again, whose trainings are as long as the study's.
+Everything else shows such a measurement.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
-from gelu_study import datasets, paths, protocols, retraining, training, verification
+from gelu_study import datasets, measurements, pages, paths, protocols, retraining, titles, training, verification
 from gelu_study.errors import DataError
 from gelu_study.ledger import Ledger
+from gelu_study.measurements import Measurement
 from gelu_study.runs import DENSE, RunConfig, RunRecord
 from gelu_study.verification import Comparison
 
@@ -28,6 +31,8 @@ SEEDS = (1, 3)  # between them and beside them is room for companions that come 
 EPOCHS = 25  # of the classifiers, on digits: 225 steps
 LONG: dict[str, Any] = {"activations": ("gelu_tanh", "relu", "elu"), "learning_rates": [1e-3], "seeds": [0]}
 LONG_STACK = 3
+NO_DEVICE = "no other device than the CPU was there to compare with"
+NO_VERSION = "no other version of PyTorch was compared"
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def measure(
     left_out: list[str] = []
     devices, versions = [], []
     if device.type == "cpu":
-        left_out.append("no other device than the CPU was there to compare with")
+        left_out.append(NO_DEVICE)
     else:
         devices.append(training.environment_of(device)["device_name"])
     for kind in kinds() if chosen is None else chosen:
@@ -113,7 +118,7 @@ def measure(
     except DataError as error:
         left_out.append(f"records of the ledger: {error}")
     if other_python is None:
-        left_out.append("no other version of PyTorch was compared")
+        left_out.append(NO_VERSION)
     unique = list({kind["name"]: kind for kind in described}.values())
     return {"kinds": unique, "rows": rows, "devices": devices, "torch": sorted(set(versions)), "left_out": left_out}
 
@@ -215,3 +220,173 @@ def _compared(
             }
         )
     return rows
+
+
+# What a measurement says
+
+BITS, TOLERANCE = "the same bits", "within the tolerance"
+WAYS = {
+    "again": ("nothing: the same in another process", BITS),
+    "resumed": ("interrupted in the middle and resumed from a checkpoint", BITS),
+    "company": ("the other runs in the stack, or before it", TOLERANCE),
+    "place": ("the place in the stack", TOLERANCE),
+    "stack": ("the size of the stack", TOLERANCE),
+    "threads": ("the number of threads", TOLERANCE),
+    "torch": ("the version of PyTorch", TOLERANCE),
+    "device": ("the device", TOLERANCE),
+}
+"""What changes from one training to the other, and what is promised of it on a CPU."""
+
+MEASURES = {
+    "early": ("first epoch’s training loss", verification.EARLY_TOLERANCE),
+    "final_loss": ("ln of a loss at the end", verification.FINAL_LOSS_TOLERANCE),
+    "final_error": ("error at the end, points", verification.LEAST_ERROR),
+}
+"""What is compared, and how far apart it may be; of an error at least."""
+
+
+def shown(taken: Measurement | None = None) -> None:
+    """The promises, what was seen of them and what is not promised, from the project's measurement or another."""
+    taken = taken or measurements.read(NAME)
+    pages.text(promise())
+    if taken is None:
+        pages.text(f"> **Not measured yet.** `gelu-study measure {NAME}` trains small runs again in every way and compares them.")
+        return
+    pages.plain_table(table(taken.result))
+    pages.text(caption(taken))
+    pages.text(" ".join(seen(taken.result)))
+    pages.plain_table(kinds_table(taken.result))
+    pages.text("Runs that came out with the same bits, of those trained again, by kind of network. A dash: not tried.")
+    pages.text(not_promised(taken.result))
+
+
+def promise() -> str:
+    """Both promises, with the tolerance."""
+    return (
+        "**The same to the bit**, on a CPU: the same run, trained again on the same machine with the same versions of PyTorch and "
+        "NumPy, as many threads and in the same stack, has the same record to the last digit, whether it was interrupted or not. "
+        "**Within the tolerance**: trained with other threads, in another stack, on another device or under another version, the "
+        f"first epoch’s training loss differs by at most {100 * verification.EARLY_TOLERANCE:g} %, the natural logarithm of the "
+        f"losses at the end (means over the last tenth of the epochs) by {verification.FINAL_LOSS_TOLERANCE:g}, and the errors by "
+        f"{100 * verification.FINAL_ERROR_TOLERANCE:g} % or {_points(verification.LEAST_ERROR)}, whichever is more. "
+        "`gelu-study verify` trains a sample of the records again and says of each which of the two it saw, and why no more could "
+        "be expected; with `--whole-stacks` it trains the sampled runs’ stacks, of which the bits are promised."
+    )
+
+
+def table(result: dict[str, Any]) -> pd.DataFrame:
+    """A row for each thing that changes: promised, with the same bits, how far apart at most, n."""
+    rows = []
+    for way, (what, promised) in WAYS.items():
+        found = [row for row in result["rows"] if row["way"] == way]
+        details = ", ".join(sorted({row["detail"] for row in found} - {""}, key=lambda text: (len(text), text)))
+        same, n = _counts(found)
+        rows.append(
+            {
+                "what changes": what + (f" ({details})" if details else ""),
+                "promised": promised,
+                "the same bits": f"{same} of {n}" if n else "not measured",
+                **{f"{title}, most": pages.number(_most(found, name), 2) for name, (title, _) in MEASURES.items()},
+                "n": n,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def caption(taken: Measurement) -> str:
+    """Where, when and with what it was measured, and what the columns are."""
+    environment = taken.environment
+    longest = max(taken.result["kinds"], key=lambda kind: int(kind["steps"]))
+    return (
+        f"Measured on {environment['started'][:10]} on {environment['device_name']} ({environment['host']}) under PyTorch "
+        f"{environment['torch']} and NumPy {environment['numpy']}, revision `{str(environment['revision'])[:10]}`, with 1 thread "
+        f"unless threads change; trainings of up to {longest['steps']:,} steps. *Most*: the greatest difference among the n runs: "
+        "relative of the first epoch’s training loss, of the natural logarithms of the losses, in percentage points of the errors."
+    )
+
+
+def seen(result: dict[str, Any]) -> list[str]:
+    """What the table comes to, in sentences."""
+    sentences = []
+    kept, all_of = _counts([row for row in result["rows"] if _promised(row)])
+    sentences.append(
+        f"The same bits were promised of {all_of} runs and seen of {'all of them' if kept == all_of else f'only {kept} of these'}."
+    )
+    others: dict[str, tuple[int, int]] = {}
+    for way, (what, promised) in WAYS.items():
+        counts = _counts([row for row in result["rows"] if row["way"] == way])
+        if promised == TOLERANCE and counts[1]:
+            others[what] = counts
+    more = [what for what, (same, n) in others.items() if same == n]
+    fewer = [f"{what} ({same} of {n})" for what, (same, n) in others.items() if same < n]
+    if more:
+        sentences.append(f"They were also seen of all runs, though not promised, where this changed: {'; '.join(more)}.")
+    if fewer:
+        sentences.append(f"They were lost by some where this changed: {'; '.join(fewer)}.")
+    apart = [row for row in result["rows"] if not all(row["identical"])]
+    if apart:
+        parts = []
+        for name, (title, allowed) in MEASURES.items():
+            worst = max(apart, key=lambda row, name=name: _most([row], name))  # type: ignore[misc]
+            most = _most([worst], name)
+            where = f", {worst['kind']}, {titles.title(worst['activation'])}" if most else ""
+            parts.append(f"{title} {pages.number(most, 2)} (allowed {allowed:g}{where})")
+        sentences.append(f"Farthest apart came, of all: {'; '.join(parts)}.")
+    beyond = sum(not within for row in result["rows"] for within in row["within"])
+    total = sum(len(row["within"]) for row in result["rows"])
+    sentences.append(
+        f"All {total} runs are within the tolerance." if not beyond else f"**{beyond} of {total} runs are beyond the tolerance.**"
+    )
+    return sentences
+
+
+def kinds_table(result: dict[str, Any]) -> pd.DataFrame:
+    """A row a kind of network, a column for what changes: with the same bits, of n."""
+    rows = []
+    for kind in result["kinds"]:
+        found = [row for row in result["rows"] if row["kind"] == kind["name"]]
+        cells = {}
+        for way in WAYS:
+            same, n = _counts([row for row in found if row["way"] == way])
+            cells[way if way != "again" else "nothing"] = f"{same}/{n}" if n else "–"
+        rows.append({"network": kind["name"], "steps": f"{kind['steps']:,}", **cells})
+    return pd.DataFrame(rows)
+
+
+def not_promised(result: dict[str, Any]) -> str:
+    """What nobody should rely on."""
+    versions = ", ".join(result["torch"])
+    lines = [
+        "**Not promised:**",
+        "",
+        "- The same bits on a GPU. There convolutions are chosen by their speed at the start, and sums may come in any order. "
+        + (f"Compared was {', '.join(result['devices'])}." if result["devices"] else "No GPU was there for this measurement."),
+        "- The same bits in a stack of other runs or another size. Products and activations do not depend on company, but an "
+        "optimiser’s vectorised update rounds the last few numbers of a tensor otherwise than the others, and which are last "
+        "depends on the stack.",
+        "- The tolerance under any version of PyTorch: " + (f"{versions} was compared." if versions else "none was compared."),
+        "- That two machines are told apart. A record names the processor as the system does, and two models can have one name: "
+        "then the bits may differ where `verify` expects them.",
+        "- Anything of a run that another engine trained: the number `engine` in its configuration rises with every change that "
+        "alters results, and such records are not verified.",
+    ]
+    lines += [f"- Not measured: {reason}." for reason in result["left_out"] if reason not in (NO_DEVICE, NO_VERSION)]
+    return "\n".join(lines)
+
+
+def _promised(row: dict[str, Any]) -> bool:
+    return WAYS[row["way"]][1] == BITS
+
+
+def _counts(rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """Runs with the same bits, and all."""
+    return sum(sum(row["identical"]) for row in rows), sum(len(row["identical"]) for row in rows)
+
+
+def _most(rows: Sequence[dict[str, Any]], measure: str) -> float:
+    values = [math.inf if value is None else float(value) for row in rows for value in row[measure]]
+    return max(values, default=math.nan)
+
+
+def _points(value: float) -> str:
+    return "a percentage point" if value == 1 else f"{value:g} percentage points"
