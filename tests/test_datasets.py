@@ -29,11 +29,9 @@ import numpy as np
 import pytest
 import sklearn.datasets
 import torchvision.datasets
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from gelu_study import datasets
-from gelu_study.datasets import Dataset, downloads, readers
+from gelu_study.datasets import Dataset, downloads
 from gelu_study.errors import DataError
 
 TINY = {"mnist": (7, 3, (28, 28)), "cifar10": (10, 4, (32, 32, 3)), "cifar100": (6, 4, (32, 32, 3))}
@@ -756,83 +754,3 @@ def test_downloads_without_a_network(
     assert re.search(r"refused.*name\.invalid", message)
     monkeypatch.setattr(CIFAR["cifar10"], "url", closed)
     refuses("cifar10 could not be downloaded .*refused", cache, lambda: datasets.fetch("cifar10", cache))
-
-
-# whatever the bytes are, an array of the published shape or a DataError comes out
-
-SHAPES = {"x_train": (2, 3, 3), "y_train": (2,)}
-
-
-def valid(write: Callable[..., None]) -> bytes:
-    buffer = io.BytesIO()
-    write(buffer, **{array: np.arange(np.prod(shape), dtype=np.uint8).reshape(shape) for array, shape in SHAPES.items()})
-    return buffer.getvalue()
-
-
-def mangled(contents: list[bytes]) -> st.SearchStrategy[bytes]:
-    """A valid file, cut, lengthened, or with a few runs of bytes replaced."""
-
-    @st.composite
-    def draw_mangled(draw: st.DrawFn) -> bytes:
-        content = bytearray(draw(st.sampled_from(contents)))
-        for _ in range(draw(st.integers(0, 4))):
-            start = draw(st.integers(0, len(content)))
-            content[start : start + draw(st.integers(0, 8))] = draw(st.binary(max_size=8))
-        return bytes(content[: draw(st.integers(0, len(content)))] if draw(st.booleans()) else content)
-
-    return draw_mangled()
-
-
-def npz_with_header(header: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for array in SHAPES:
-            archive.writestr(f"{array}.npy", b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + bytes(18))
-    return buffer.getvalue()
-
-
-HEADER = b"{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3, 3), }\n"
-fuzz = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def outcome(read: Callable[[Path, object], object], path: Path, content: bytes, shapes: object) -> object:
-    path.write_bytes(content)
-    try:
-        return read(path, shapes)
-    except DataError as error:
-        message = str(error)
-    assert str(path) in message
-    return None
-
-
-@fuzz
-@given(
-    content=st.one_of(
-        mangled([valid(np.savez), valid(np.savez_compressed)]),
-        mangled([HEADER]).map(npz_with_header),
-        st.sampled_from([b"(" * 5000, b"[" * 9000, b"-" * 9000, b"9" * 9000, b"'\\d'", b"0 is 0"]).map(npz_with_header),
-        st.binary(max_size=64),
-    )
-)
-def test_any_bytes_as_npz(content: bytes, tmp_path: Path) -> None:
-    arrays = outcome(readers.read_npz, tmp_path / "any.npz", content, SHAPES)
-    if arrays is not None:
-        assert {array: (values.shape, values.dtype) for array, values in arrays.items()} == {
-            array: (shape, np.uint8) for array, shape in SHAPES.items()
-        }
-
-
-@fuzz
-@given(content=st.one_of(mangled([idx(np.ones((2, 3, 3), np.uint8))]), st.binary(max_size=40)), zipped=st.booleans())
-def test_any_bytes_as_idx(content: bytes, zipped: bool, tmp_path: Path) -> None:
-    for name in ("any", "any.gz"):
-        packed = gzip.compress(content) if zipped else content
-        values = outcome(readers.read_idx, tmp_path / name, packed, (2, 3, 3))
-        assert values is None or (values.shape, values.dtype) == ((2, 3, 3), np.uint8)
-
-
-@fuzz
-@given(content=mangled([gzip.compress(idx(np.ones((2, 3, 3), np.uint8)))]))
-def test_any_bytes_as_gzipped_idx(content: bytes, tmp_path: Path) -> None:
-    values = outcome(readers.read_idx, tmp_path / "any.gz", content, (2, 3, 3))
-    assert values is None or (values.shape, values.dtype) == ((2, 3, 3), np.uint8)

@@ -53,7 +53,10 @@ def test_any_text_of_an_option_is_a_value_in_range_or_an_argument_error(text):
 
 
 @fuzz(300)
-@given(st.one_of(TEXTS, JSON.map(json.dumps)), st.one_of(st.sampled_from(["seeds", "scale", "_", "ñ"]), st.text(max_size=5)))
+@given(
+    st.one_of(TEXTS, JSON.map(json.dumps)),
+    st.one_of(st.sampled_from(["seeds", "scale", "_", "ñ"]), st.text(max_size=5).filter(lambda name: "=" not in name)),
+)
 @example("[" * 100_000, "seeds")
 def test_any_text_of_a_notebook_s_parameter_is_a_value_or_an_argument_error(text, name):
     found = outcome(argparse.ArgumentTypeError, cli.parameter, f"{name}={text}")

@@ -93,7 +93,8 @@ def _read_npy(stream: IO[bytes], shape: tuple[int, ...], where: str) -> np.ndarr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # remarks on old or damaged headers
         try:
-            declared, fortran, dtype = npy.read_array_header_1_0(stream)
+            # as long as that of any plain array; Python's parser takes up to a thousand times a header's length
+            declared, fortran, dtype = npy.read_array_header_1_0(stream, max_header_size=1_000)
         except Exception as error:  # Python's own tokeniser and parser work on it, and raise a dozen kinds
             raise DataError(f"{where} has a damaged header ({type(error).__name__}); get it again") from error
     if dtype != np.uint8:
