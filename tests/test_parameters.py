@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
+import functools
+import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from IPython.display import display
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import Collection
@@ -229,15 +233,14 @@ def trace(monkeypatch) -> Trace:
 
 
 class Statements:
-    """A notebook's statements after its parameters, of which those that are asked for are run."""
+    """A notebook's statements after its parameters, of which those that are asked for are run, once."""
 
-    def __init__(self, path: Path, values: Mapping[str, Any], trace: Trace) -> None:
+    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.names: dict[str, Any] = dict(values)
-        self.trace = trace
+        self.did: dict[int, list[Any]] = {}
         cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
         source = [cell.source for cell in cells if "parameters" not in cell.metadata.get("tags", [])]
         self.all = [statement for text in source for statement in ast.parse(text).body]
-        self.done: set[int] = set()
 
     def reached(self, parameter: str) -> list[int]:
         """The statements that a parameter's value reaches."""
@@ -248,18 +251,31 @@ class Statements:
                 carriers |= _names(statement, ast.Store)
         return places
 
-    def run(self, place: int) -> list[Any]:
-        """What a statement does; what it needs of earlier ones is run first, once."""
+    def run(self, place: int, trace: Trace) -> list[Any]:
+        """What a statement does; what it needs of earlier ones is run first."""
+        if place in self.did:
+            return self.did[place]
         for earlier in range(place):
-            needed = _names(self.all[place], ast.Load) & _names(self.all[earlier], ast.Store)
-            if needed and earlier not in self.done:
-                self.run(earlier)
-        module = ast.Module([self.all[place]], type_ignores=[])
-        before = len(self.trace.events)
-        with pages_show(self.trace):
-            exec(compile(module, "notebook", "exec"), self.names)
-        self.done.add(place)
-        return self.trace.events[before:]
+            if _names(self.all[place], ast.Load) & _names(self.all[earlier], ast.Store):
+                self.run(earlier, trace)
+        before = len(trace.events)
+        with pages_show(trace):
+            exec(compile(ast.Module([self.all[place]], type_ignores=[]), "notebook", "exec"), self.names)
+        self.did[place] = trace.events[before:]
+        return self.did[place]
+
+    def with_another(self, parameter: str, value: object, place: int, trace: Trace) -> list[Any]:
+        """What the statement does with another value, which goes through all statements before it that it reaches."""
+        another = copy.copy(self)
+        another.names = self.names | {parameter: value}
+        another.did = {done: what for done, what in self.did.items() if done not in self.reached(parameter)}
+        return another.run(place, trace)
+
+
+@functools.cache
+def statements(path: Path, values: str) -> Statements:
+    """The statements with such values, as JSON; several parameters are held against the same ones."""
+    return Statements(path, json.loads(values))
 
 
 def _names(statement: ast.stmt, kind: type[ast.expr_context]) -> set[str]:
@@ -271,14 +287,10 @@ def _names(statement: ast.stmt, kind: type[ast.expr_context]) -> set[str]:
 
 @contextlib.contextmanager
 def pages_show(trace: Trace) -> Iterator[None]:
-    """Whatever a room displays goes into the trace."""
-    import IPython.display
-
-    real: Callable[..., Any] = IPython.display.display
+    """Whatever a room displays goes into the trace. (Rooms are imported by statements of their own, before.)"""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(IPython.display, "display", trace.show)
         for name, module in list(sys.modules.items()):
-            if name.startswith("gelu_study") and getattr(module, "display", None) is real:
+            if name.startswith("gelu_study") and getattr(module, "display", None) is display:
                 patch.setattr(module, "display", trace.show)
         yield
 
@@ -287,12 +299,12 @@ def effect(path: Path, parameter: str, value: object, trace: Trace, given: Mappi
     """The statement at which another value of a parameter makes a difference; None where none does."""
     defaults = {name: known.default for name, known in notebooks.parameters(path).items()}
     base = notebooks.validate(path, defaults | dict(given or {}))
-    changed = base | notebooks.validate(path, {parameter: value})
-    one, two = Statements(path, base, trace), Statements(path, changed, trace)
+    (value,) = notebooks.validate(path, {parameter: value}).values()
+    one = statements(path, json.dumps(base))
     for place in one.reached(parameter):
-        first = one.run(place)
-        if two.run(place) != first:
-            assert Statements(path, base, trace).run(place) == first, "what the statement does differs by itself"
+        first = one.run(place, trace)
+        if one.with_another(parameter, value, place, trace) != first:
+            assert one.with_another(parameter, base[parameter], place, trace) == first, "what the statement does differs by itself"
             return ast.unparse(one.all[place])
     return None
 
