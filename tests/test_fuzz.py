@@ -222,7 +222,6 @@ def flipped(draw: st.DrawFn) -> bytes:
     return bytes(content)
 
 
-@pytest.mark.xfail(strict=True, reason="torch reads a checkpoint without its check sums, and raises errors that are not caught")
 @fuzz(100, slower=2)
 @given(content=st.one_of(flipped(), mangled(st.builds(sound)), st.binary(max_size=60)))
 def test_any_bytes_of_a_checkpoint_are_the_sound_one_or_a_warning(tmp_path, content):

@@ -329,3 +329,13 @@ def test_runs_that_another_sweep_has_recorded_meanwhile_are_compared(tmp_path, s
     line = next(line for line in said.getvalue().splitlines() if "another sweep" in line)
     assert line.startswith("3 runs") and "1 identical to ours, 1 equal within rounding, one that DIFFERS" in line
     assert differing.config.key[:12] in line
+
+
+def test_a_sweep_clears_away_what_killed_ones_left(tmp_path, smoke):
+    left = [tmp_path / name / ".abandoned.tmp" for name in ("runs", "checkpoints")]
+    for path in left:
+        path.parent.mkdir()
+        path.write_bytes(b"half a file")
+        os.utime(path, (0, 0))
+    sweep.complete(smoke[:1], Ledger(tmp_path / "runs"), device="cpu", checkpoints=Checkpoints(tmp_path / "checkpoints"), stream=io.StringIO())
+    assert [path.exists() for path in left] == [True, False]  # the former lies where no record does

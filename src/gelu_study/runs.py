@@ -98,7 +98,10 @@ class RunConfig:
         for name, kind in _KINDS.items():
             value = getattr(self, name)
             if type(value) is not _EXACT.get(kind):
-                object.__setattr__(self, name, _coerced(name, kind, value))
+                value = _coerced(name, kind, value)
+                object.__setattr__(self, name, value)
+            if "int" in kind and any(type(n) is int and abs(n) > _LARGEST for n in (value if type(value) is tuple else (value,))):
+                raise ConfigurationError(f"{name} is {_shown(value)}; whole numbers go to {_LARGEST}")
         titles.title(self.activation)
         if self.network not in CHOICES:
             raise ConfigurationError(f"unknown network {self.network!r}; known are {', '.join(CHOICES)}")
@@ -230,6 +233,7 @@ class RunConfig:
 
 
 _KINDS = {item.name: str(item.type) for item in dataclasses.fields(RunConfig)}
+_LARGEST = 2**63 - 1
 _EXACT = {"str": str, "int": int, "float": float}
 
 _OF_IMAGES: dict[str, Any] = {
@@ -270,13 +274,21 @@ def _coerced(name: str, kind: str, value: Any) -> Any:
     if kind == "int" and isinstance(value, int) and not isinstance(value, bool):
         return value
     if kind == "float" and (isinstance(value, float) or (type(value) is int and abs(value) < 2**53)):
-        return float(value)
+        return value + 0.0  # of minus nought, nought
     if kind.startswith("tuple") and isinstance(value, list | tuple):
         inner = kind[len("tuple[") :].split(",")[0]
-        if set(map(type, value)) == {_EXACT[inner]}:
+        if inner == "int" and set(map(type, value)) == {int}:
             return tuple(value)
         return tuple(_coerced(name, inner, item) for item in value)
-    raise ConfigurationError(f"{name} is {value!r}; it must be of type {kind}")
+    raise ConfigurationError(f"{name} is {_shown(value)}; it must be of type {kind}")
+
+
+def _shown(value: object) -> str:
+    """The value as messages show it."""
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # Python writes no whole number of thousands of digits
+        return f"a {type(value).__name__} too long to be shown"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TextIO
 
-from gelu_study import training
+from gelu_study import files, training
 from gelu_study.checkpoints import Checkpoints
 from gelu_study.ledger import Ledger
 from gelu_study.runs import RunConfig, RunRecord
@@ -51,6 +51,8 @@ def complete(
     todo = missing(configs, ledger)
     if todo:
         ledger.prepare()
+        if checkpoints:
+            files.remove_abandoned(checkpoints.folder)
         where, job = executor or Here(), Job(device, data_root, checkpoints, deadline)
         twice: list[tuple[RunRecord, RunRecord]] = []
         reporter = Reporter(len(todo), sum(config.steps_per_epoch * config.epochs for config in todo), stream)
@@ -99,7 +101,7 @@ def _said_of(twice: Sequence[tuple[RunRecord, RunRecord]]) -> str:
     from gelu_study import verification  # here: it needs this module
 
     found = [verification.compare(held, record) for record, held in twice]
-    identical, differing = sum(one.identical for one in found), [one for one in found if not one.agrees]
+    identical, differing = sum(one.identical for one in found), [one for one in found if not one.within]
     rounded = len(twice) - identical - len(differing)
     text = f"{len(twice)} runs were recorded by another sweep in the meantime, and its records stay: {identical} identical to ours"
     return text + f", {rounded} equal within rounding" + "".join(f", one that DIFFERS ({one.label})" for one in differing)
