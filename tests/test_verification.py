@@ -200,6 +200,13 @@ def test_a_stack_that_the_ledger_has_not_all_of_is_trained_in_parts(stack, tmp_p
     assert len(rows) == 3 and all(row.obstacles == "recorded in a stack of 4, trained again in a stack of 3" for row in rows)
 
 
+def test_the_companions_of_a_run_may_be_of_another_experiment(tmp_path):
+    soi = protocols.plan("mnist-soi", "smoke", activations=["soi"], seeds=[0])
+    records = trained([*soi, *configs(1)])
+    rows = verification.verify(kept(tmp_path, records).folder, sample=1, experiment="mnist-soi", device="cpu", whole_stacks=True)
+    assert len(rows) == 2 and all(row.promised and row.identical for row in rows)
+
+
 def test_stacks_are_told_apart_and_each_trains_once(stack, record, tmp_path):
     others = [replace(r, environment={**r.environment, "started": "another time"}) for r in trained(configs(6)[4:])]
     companions = verification.companions_of(stack[0], [*stack, *others])

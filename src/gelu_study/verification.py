@@ -183,14 +183,11 @@ def verify(
     Raises `LedgerError` when there is no record of this engine, and what `sweep.complete` raises.
     """
     where = training.resolve_device(device)
-    records = [
-        record
-        for record in Ledger(ledger).read()
-        if record.config.engine == ENGINE and experiment in (None, record.config.experiment)
-    ]
-    if not records:
+    records = [record for record in Ledger(ledger).read() if record.config.engine == ENGINE]
+    asked = [record for record in records if experiment in (None, record.config.experiment)]
+    if not asked:
         raise LedgerError(f"{ledger} holds no record of engine {ENGINE}{f' and {experiment}' if experiment else ''} to verify")
-    drawn = random.Random(sample_seed).sample(records, min(sample, len(records)))
+    drawn = random.Random(sample_seed).sample(asked, min(sample, len(asked)))
     return again(drawn, records, where, data_root=data_root, whole_stacks=whole_stacks)
 
 
