@@ -20,7 +20,7 @@ repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
 import = $(if $(DATA),$(study) data "$(dataset)" --from "$(DATA)")
 
 .DEFAULT_GOAL := help
-.PHONY: help book test quick reproduce verify data lab serve bench measure readme lint lock clean environment
+.PHONY: help book test fuzz quick reproduce verify data lab serve bench measure readme lint lock clean environment
 
 help: ## list the targets
 	@echo 'make TARGET [NAME=VALUE ...]'
@@ -38,6 +38,9 @@ book: environment ## execute every notebook against the ledger and build the sit
 test: environment ## run the tests; those on real data need DATA= or `make data`
 	$(import)
 	$(python) -m pytest
+
+fuzz: environment ## try the fuzz tests with N= fresh examples a property (5000)
+	GELU_STUDY_FUZZ="$(or $(N),5000)" $(python) -m pytest tests/test_fuzz.py tests/test_fuzz_files.py tests/test_fuzz_runs.py --hypothesis-show-statistics
 
 quick: environment ## train a reduced version on this machine, in minutes, and make its page
 	$(import)

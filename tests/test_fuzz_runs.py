@@ -259,7 +259,6 @@ def test_infinity_in_an_environment_is_a_ledger_error():
         RunRecord.from_json(json.dumps(entries).replace("Infinity", "1e999"))
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="what is no object is looked into")
 @pytest.mark.parametrize("nothing", [False, 0, 5])
 def test_what_a_finished_run_says_of_divergence_is_null(nothing):
     entries = json.loads(TEXTS[0])

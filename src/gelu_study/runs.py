@@ -363,7 +363,7 @@ class RunRecord:
         if self.status not in ("finished", "diverged"):
             raise LedgerError(f"status {self.status!r}; it is either finished or diverged")
         where = self.diverged
-        if (self.status == "diverged") != isinstance(where, dict):
+        if not (isinstance(where, dict) if self.status == "diverged" else where is None):
             raise LedgerError(f"status {self.status} does not go with diverged = {where!r}")
         if where is not None and not (set(where) == {"step", "epoch"} and all(type(v) is int for v in where.values())):
             raise LedgerError(f"diverged is {where!r}; expected a step and an epoch")
