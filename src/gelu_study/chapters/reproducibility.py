@@ -12,6 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,35 +93,47 @@ def measure(
     infinity); `devices` and `torch`, what was compared with the CPU and this PyTorch; `left_out`, what was not measured and why.
     Raises `RetrainingError` when a process fails.
     """
-    rows: list[dict[str, Any]] = []
     left_out: list[str] = []
-    devices, versions = [], []
+    devices = []
     if device.type == "cpu":
         left_out.append(NO_DEVICE)
     else:
         devices.append(training.environment_of(device)["device_name"])
-    for kind in kinds() if chosen is None else chosen:
-        _say(kind.name)
-        base = retraining.train(kind.together)
-        for way, detail, again in _ways(kind):
-            rows += _rows(kind.name, way, detail, base, again)
-        if device.type != "cpu":
-            rows += _rows(kind.name, "device", device.type, base, retraining.train(kind.together, device=str(device)))
-        if other_python is not None:
-            again = retraining.train(kind.together, python=other_python)
-            versions.append(version := str(again[0].environment["torch"]))
-            rows += _rows(kind.name, "torch", version, base, again)
-    described = [_described(kind.name, kind.configs) for kind in (kinds() if chosen is None else chosen)]
-    try:
-        for name, how, drawn, compared in _ledger_ways(Path(ledger or paths.LEDGER), data_root):
-            rows += _compared(name, *how, compared, {record.config.key: record.config for record in drawn})
-            described.append(_described(name, [record.config for record in drawn]))
-    except DataError as error:
-        left_out.append(f"records of the ledger: {error}")
+    asked = kinds() if chosen is None else list(chosen)
+    described = [_described(kind.name, kind.configs) for kind in asked]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # the processes do the work
+        small = [pool.submit(_rows_of, kind, device, other_python) for kind in asked]
+        try:
+            long = list(_ledger_ways(Path(ledger or paths.LEDGER), data_root))
+        except DataError as error:
+            long = []
+            left_out.append(f"records of the ledger: {error}")
+        rows = [row for future in small for row in future.result()]
+    for name, how, drawn, compared in long:
+        rows += _compared(name, *how, compared, {record.config.key: record.config for record in drawn})
+        described.append(_described(name, [record.config for record in drawn]))
     if other_python is None:
         left_out.append(NO_VERSION)
-    unique = list({kind["name"]: kind for kind in described}.values())
-    return {"kinds": unique, "rows": rows, "devices": devices, "torch": sorted(set(versions)), "left_out": left_out}
+    return {
+        "kinds": list({kind["name"]: kind for kind in described}.values()),
+        "rows": rows,
+        "devices": devices,
+        "torch": sorted({row["detail"] for row in rows if row["way"] == "torch"}),
+        "left_out": left_out,
+    }
+
+
+def _rows_of(kind: Kind, device: torch.device, other_python: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
+    """A kind trained again in every way."""
+    _say(kind.name)
+    base = retraining.train(kind.together)
+    rows = [row for way, detail, again in _ways(kind) for row in _rows(kind.name, way, detail, base, again)]
+    if device.type != "cpu":
+        rows += _rows(kind.name, "device", device.type, base, retraining.train(kind.together, device=str(device)))
+    if other_python is not None:
+        again = retraining.train(kind.together, python=other_python)
+        rows += _rows(kind.name, "torch", str(again[0].environment["torch"]), base, again)
+    return rows
 
 
 def _ways(kind: Kind) -> Iterator[tuple[str, str, list[RunRecord]]]:
