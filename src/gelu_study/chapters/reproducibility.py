@@ -24,6 +24,7 @@ from gelu_study import datasets, measurements, pages, paths, protocols, retraini
 from gelu_study.errors import DataError
 from gelu_study.ledger import Ledger
 from gelu_study.measurements import Measurement
+from gelu_study.retraining import RetrainingError
 from gelu_study.runs import DENSE, RunConfig, RunRecord
 from gelu_study.verification import Comparison
 
@@ -63,8 +64,8 @@ def kinds() -> list[Kind]:
     autoencoder = protocols.plan("mnist-autoencoder", "smoke", learning_rates=[1e-3], seeds=SEEDS)
     images = {
         "shallow convolutional network": protocols.plan("cifar10-convnet", "smoke", seeds=SEEDS, epochs=4),
-        "fast convolutional network, bfloat16": protocols.plan(
-            "cifar10-fast", "smoke", seeds=SEEDS, epochs=4, precision="bfloat16"
+        "shallow convolutional network, bfloat16": protocols.plan(
+            "cifar10-convnet", "smoke", seeds=SEEDS, epochs=4, precision="bfloat16"
         ),
     }
     return [
@@ -207,6 +208,8 @@ def _described(name: str, configs: Sequence[RunConfig]) -> dict[str, Any]:
 def _rows(kind: str, way: str, detail: str, base: Sequence[RunRecord], again: Sequence[RunRecord]) -> list[dict[str, Any]]:
     made = {record.config.key: record for record in base}
     pairs = [(made[record.config.key], record) for record in again if record.config.key in made]
+    if diverged := [record for record in base if record.status == "diverged"]:
+        raise RetrainingError(f"a run that diverges shows nothing, and {diverged[0].config.activation} of {kind} does")
     compared = [verification.compare(*pair) for pair in pairs]
     return _compared(kind, way, detail, compared, {record.config.key: record.config for record in base})
 
