@@ -81,6 +81,9 @@ def test_a_page_can_be_read(chrome, address, recorded, name, width, scheme, othe
         assert visit.problems == []
 
 
+DOCUMENTS = r"https://(arxiv\.org/|doi\.org/|jupyterbook\.org|sphinx|(distributed|jobqueue)\.dask\.org|docs\.rapids\.ai/)"
+
+
 @pytest.mark.parametrize("name", [*PAGES, "search", "genindex"])
 def test_every_link_inside_the_site_leads_somewhere(chrome, address, name):
     with reader.Visit(chrome, f"{address}{name}.html") as visit:
@@ -101,7 +104,7 @@ def test_every_link_inside_the_site_leads_somewhere(chrome, address, name):
         if not content or (anchor and f'id="{unquote(anchor)}"' not in content.decode()):
             dead.append(f"{link}: nothing there")
     assert dead == []
-    others = {link for link in links - inside if not re.match(r"https://(arxiv\.org/|doi\.org/|jupyterbook\.org|sphinx)", link)}
+    others = {link for link in links - inside if not re.match(DOCUMENTS, link)}
     assert [link for link in others if not link.startswith("javascript:")] == [], "without a repository nothing links to one"
 
 
