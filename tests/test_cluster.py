@@ -169,8 +169,59 @@ def test_unfit_workers_get_nothing_and_are_named(tmp_path, smoke):
     assert isinstance(alone.error, cluster.ClusterError) and "can train this" in str(alone.error)
 
 
-def test_workers_without_data(tmp_path):
+def test_the_only_fit_worker_dies_beside_an_unfit_one(tmp_path, long):
+    """The sweep waits for another, which gets what was lost, though the stack was meant for the dead one alone."""
+    book, checkpoints = Ledger(tmp_path / "runs"), Checkpoints(tmp_path / "checkpoints", every=0)
+    with machines(tmp_path / "dask") as there:
+        there.worker(PYTHONPATH=os.pathsep.join([another_version(tmp_path / "version"), str(Path(gelu_study.__file__).parents[1])]))
+        first = there.worker()
+        there.joined(2)
+        running = Sweep(there.address, long[:2], book, checkpoints=checkpoints, stack_size=1)
+        until(begun(checkpoints.folder), "a checkpoint")
+        kill(first)
+        until(lambda: "is gone" in running.said.getvalue(), "a word on the lost worker")
+        there.worker()
+        said = running.end()
+    assert running.error is None and said.count("gets nothing to train: it has version 99") == 1
+    assert [record.config for record in running.records] == long[:2]
+
+
+def test_a_worker_that_does_not_answer_holds_nobody_up(tmp_path, smoke, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 3.0)
+    with machines(tmp_path / "dask") as there:
+        frozen = there.worker()
+        there.worker()
+        there.joined(2)
+        frozen.send_signal(signal.SIGSTOP)
+        running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"))
+        said = running.end()
+        frozen.send_signal(signal.SIGCONT)
+    assert running.error is None and [record.config for record in running.records] == smoke
+    assert said.count("does not answer") == 1
+
+
+def test_a_deadline_holds_while_there_is_no_worker(tmp_path, smoke):
+    from gelu_study.training import Deadline
+
+    with machines(tmp_path / "dask") as there:
+        running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"), deadline=Deadline.after(3))
+        assert running.end().count("no worker yet") == 1
+        assert running.error is None and running.records == []
+
+
+def test_the_scheduler_is_lost_while_there_is_no_worker(tmp_path, smoke, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
+    with machines(tmp_path / "dask") as there:
+        running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"))
+        until(lambda: "no worker yet" in running.said.getvalue(), "a word on that there is no worker")
+        kill(there.scheduler)
+        running.end()
+    assert isinstance(running.error, cluster.ClusterError) and "is gone; start it again" in str(running.error)
+
+
+def test_workers_without_data(tmp_path, monkeypatch):
     """Absent data are found before anything is handed over, damaged ones when a worker loads them."""
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 3.0)
     (tmp_path / "empty").mkdir()
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "mnist.npz").write_bytes(b"PK")
@@ -208,11 +259,14 @@ def test_no_scheduler(tmp_path, capsys, monkeypatch):
     from gelu_study import cli
 
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
-    for address in ("tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:9"):
+    for address in ("tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:9", "tls://127.0.0.1:9"):
         assert cli.main(["run", "mnist-classifier", "--scale", "smoke", "--scheduler", address, "--ledger", str(tmp_path)]) == 2
         assert f"no Dask scheduler answers at {address}" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["run", "mnist-classifier", "--scheduler", "tcp://127.0.0.1:9", "--workers", "2"])
+    with pytest.raises(SystemExit):
+        cli.main(["run", "mnist-classifier", "--scheduler", ""])
+    assert "the address is empty" in capsys.readouterr().err
 
 
 def no_process_of(group: int) -> bool:

@@ -55,6 +55,13 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def address(text: str) -> str:
+    """A scheduler's address. Nothing at all is an unset variable of the shell."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the address is empty; leave the option out to train in this process")
+    return text.strip()
+
+
 def words(text: str) -> list[str]:
     """The words in a text like "gelu_tanh,relu"."""
     found = [word for word in re.split(r"[,\s]+", text.strip()) if word]
@@ -153,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     where = run.add_mutually_exclusive_group()
     where.add_argument(
         "--scheduler",
+        type=address,
         metavar="ADDRESS",
         help="train on the workers of the Dask scheduler there, for instance tcp://127.0.0.1:8786 (default: in this process)",
     )
@@ -338,9 +346,10 @@ def _data(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from gelu_study import study, training
+    from gelu_study import protocols, study, training
     from gelu_study.checkpoints import Checkpoints
 
+    protocols.grid(options.experiment, options.scale, options.dataset, options.learning_rates)  # before workers are started
     with _executor(options) as executor:
         result = study.run(
             options.experiment,

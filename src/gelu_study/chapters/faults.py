@@ -148,7 +148,10 @@ FAULTS = (
         "A worker of a cluster is killed in the middle of a stack",
         "Another begins the stack again, from its checkpoint where it can read it. Without a worker, the sweep waits for one.",
         "A line that names the lost worker.",
-        ("test_cluster.py::test_a_worker_killed_in_mid_stack",),
+        (
+            "test_cluster.py::test_a_worker_killed_in_mid_stack",
+            "test_cluster.py::test_the_only_fit_worker_dies_beside_an_unfit_one",
+        ),
     ),
     Fault(
         "A stack kills every worker that takes it",
@@ -160,7 +163,17 @@ FAULTS = (
         "The scheduler of a cluster is lost",
         "The sweep looks for it for some seconds and hands it again what it had lost, or ends. Records are on the client's disk.",
         "A line when the connection breaks; exit status 2 when it stays broken.",
-        ("test_cluster.py::test_a_lost_scheduler", "test_cluster.py::test_a_scheduler_that_comes_back"),
+        (
+            "test_cluster.py::test_a_lost_scheduler",
+            "test_cluster.py::test_a_scheduler_that_comes_back",
+            "test_cluster.py::test_the_scheduler_is_lost_while_there_is_no_worker",
+        ),
+    ),
+    Fault(
+        "A worker hangs and does not answer",
+        "The others get all there is to train. What it had begun waits for it, or until Dask gives it up.",
+        "A line that names it.",
+        ("test_cluster.py::test_a_worker_that_does_not_answer_holds_nobody_up",),
     ),
     Fault(
         "Workers run another version of the package or another engine, or cannot import it",

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import math
 import queue
+import signal
+import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 from distributed import Client, Future, KilledWorker, LocalCluster
@@ -42,31 +45,49 @@ class _TrainAgainError(Exception):
 def connect(scheduler: str | None = None, workers: int | None = None) -> Iterator[Cluster]:
     """A cluster: that of the scheduler at an address, or so many worker processes on this machine, of one thread each.
 
-    Raises `ConfigurationError` when no scheduler answers there.
+    A script that asks for local workers does so under `if __name__ == "__main__":`, since each of them imports it. Raises
+    `ConfigurationError` when no scheduler answers there.
     """
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said by the sweep, in a line each
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said by the sweep, in a line each
     if scheduler is None:
-        local = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address=None,
-            memory_limit=0,  # a worker that Dask pauses would wait for ever
-            preload=[worker.__name__],
-            silence_logs=logging.CRITICAL,
-        )
-        with local, Client(local, set_as_default=False) as client:
-            yield Cluster(client, "the local cluster")
+        with ExitStack() as held:
+            with _interrupts_later():
+                local = held.enter_context(
+                    LocalCluster(
+                        n_workers=workers,
+                        threads_per_worker=1,
+                        host="127.0.0.1",
+                        dashboard_address="127.0.0.1:0",  # any free port; 8787 may be another cluster's
+                        memory_limit=0,  # a worker that Dask pauses would wait for ever
+                        silence_logs=logging.CRITICAL,
+                    )
+                )
+            yield Cluster(held.enter_context(Client(local, set_as_default=False)), "the local cluster")
         return
     try:
         client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:  # ValueError: not an address
+    except Exception as error:  # of many kinds, for addresses of many kinds
         raise ConfigurationError(
-            f"no Dask scheduler answers at {scheduler} ({type(error).__name__}); start one with `dask scheduler`, "
-            "or leave --scheduler out to train in this process"
+            f"no Dask scheduler answers at {scheduler} ({type(error).__name__}: {error}); start one with `dask scheduler`, set "
+            "Dask's certificates for a tls:// address, or leave --scheduler out to train in this process"
         ) from None
     with client:
         yield Cluster(client, f"the scheduler at {scheduler}")
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C acts after the block, and not at all on the processes that are started in it: the sweep ends them itself."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # or starting it later would let the signal through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass
@@ -75,6 +96,7 @@ class _Begun:
 
     stack: list[RunConfig]
     future: Future[dict[str, Any]]
+    only: frozenset[str]  # the workers that may have it; empty: any
     steps: int = 0  # network-steps that its worker told of
 
 
@@ -85,23 +107,32 @@ class Cluster:
         self._client, self._name = client, name
         self._fit: set[str] = set()
         self._unfit: dict[str, str] = {}  # address -> why
+        self._asked: dict[str, float] = {}  # address of a worker that has not answered yet -> when it was asked
+        self._silent: set[str] = set()  # those of them that were named
+        self._answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._types: set[str] = set()  # of the devices of workers that were fit
         self._apart_since: float | None = None  # when the connection to the scheduler broke, while it is broken
+        self._unfit_since: float | None = None  # since when there are workers, and none that is fit
 
     def capacity(self, job: Job, names: Sequence[str], reporter: Reporter) -> Capacity:
-        """Ask every worker whether it is fit; those that are not are named. Waits for the first worker.
+        """Ask every worker whether it is fit; those that are not, or that do not answer, are named. Waits for the first fit one,
+        till the deadline.
 
-        Raises `ClusterError` where no worker is fit.
+        Raises `ClusterError` where no worker is fit, or when the scheduler is lost.
         """
         self._question = (worker.identity(), job.device, list(names), str(job.data_root.absolute()) if job.data_root else None)
-        self._fit, self._unfit = set(), {}
-        if not self._addresses():
+        self._fit, self._unfit, self._types = set(), {}, set()
+        self._look(reporter)
+        if not self._asked:
             reporter.say(f"{self._name} has no worker yet; waiting for one")
-            while not self._addresses():
-                time.sleep(LOOK_SECONDS / 4)
-        types = self._ask(self._addresses(), reporter)
-        if not self._fit:
-            raise ClusterError(f"no worker of {self._name} can train this: {next(iter(self._unfit.values()))}")
-        return Capacity(len(self._fit), types.pop() if len(types) == 1 else "cpu")
+        while (not self._fit or self._asked) and not job.deadline.before_another(0):
+            time.sleep(LOOK_SECONDS / 10)
+            self._look(reporter)
+            if self._unfit and not self._fit and not self._asked:
+                raise self._no_worker()
+            if self._fit and all(time.monotonic() - asked > CONNECT_SECONDS for asked in self._asked.values()):
+                break
+        return Capacity(max(1, len(self._fit)), self._types.pop() if len(self._types) == 1 else "cpu")
 
     def train(
         self, stacks: Iterable[list[RunConfig]], job: Job, reporter: Reporter
@@ -115,21 +146,23 @@ class Cluster:
         begun: dict[str, _Begun] = {}
         events: queue.SimpleQueue[tuple[str, int | None]] = queue.SimpleQueue()
         failed: list[str] = []
-        looked = -math.inf
+        looked, all_begun = -math.inf, False
         try:
             self._client.subscribe_topic(worker.PROGRESS, lambda event: events.put((event[1]["task"], event[1]["steps"])))
             while True:
                 if time.monotonic() - looked > LOOK_SECONDS:
                     self._look(reporter)
+                    again += self._stranded(begun, reporter)
                     looked = time.monotonic()
-                while self._apart_since is None and len(begun) < max(1, len(self._fit)):
+                while self._apart_since is None and (self._fit or not self._unfit) and len(begun) < max(1, len(self._fit)):
                     stack = again.pop() if again else next(waiting, None)
                     if stack is None:
+                        all_begun = True
                         break
-                    future = self._submit(stack, job)
-                    begun[str(future.key)] = _Begun(stack, future)
-                    future.add_done_callback(lambda done: events.put((str(done.key), None)))
-                if not begun and not again:
+                    started = self._submit(stack, job)
+                    begun[str(started.future.key)] = started
+                    started.future.add_done_callback(lambda done: events.put((str(done.key), None)))
+                if all_begun and not begun and not again:
                     break
                 with suppress(queue.Empty):
                     key, steps = events.get(timeout=LOOK_SECONDS)
@@ -156,7 +189,7 @@ class Cluster:
         if failed:
             raise ClusterError("; ".join(dict.fromkeys(failed)))
 
-    def _submit(self, stack: list[RunConfig], job: Job) -> Future[dict[str, Any]]:
+    def _submit(self, stack: list[RunConfig], job: Job) -> _Begun:
         identity, device, _, data_root = self._question
         left = job.deadline.at - time.monotonic()
         task = {
@@ -167,8 +200,17 @@ class Cluster:
             "checkpoints": job.checkpoints.options if job.checkpoints else None,
             "seconds_left": None if left == math.inf else max(0.0, left),
         }
-        only = sorted(self._fit) if self._unfit and self._fit else None
-        return self._client.submit(worker.train_stack, task, workers=only, pure=False)
+        only = frozenset(self._fit if self._unfit or self._asked else ())
+        future = self._client.submit(worker.train_stack, task, workers=sorted(only) or None, pure=False)
+        return _Begun(stack, future, only)
+
+    def _stranded(self, begun: dict[str, _Begun], reporter: Reporter) -> list[list[RunConfig]]:
+        """Take back the stacks that no worker may have any more."""
+        keys = [key for key, started in begun.items() if started.only and not started.only & self._fit]
+        lost = [begun.pop(key) for key in keys]
+        self._client.cancel([started.future for started in lost])
+        reporter.advance(-sum(started.steps for started in lost))
+        return [started.stack for started in lost]
 
     def _records(self, done: _Begun, reporter: Reporter) -> list[RunRecord]:
         """The records of a stack that is done, checked as those in a file are; fewer where time was up.
@@ -204,15 +246,20 @@ class Cluster:
         if isinstance(error, StudyError):
             raise ClusterError(f"{what} could not be trained: {error}")
         known = len(self._unfit)
+        end = time.monotonic() + CONNECT_SECONDS
         self._look(reporter)  # it may have fallen to a worker that came a moment ago and is unfit
+        while self._asked and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS / 10)
+            self._look(reporter)
         if len(self._unfit) > known:
             raise _TrainAgainError
         raise ClusterError(f"{what} failed on its worker: {type(error).__name__}: {error}")
 
     def _look(self, reporter: Reporter) -> None:
-        """See which workers came and went. Raises `ClusterError` when the scheduler stays away or no fit worker can be left."""
-        if self._client.status != "running":
-            now = time.monotonic()
+        """See which workers came, went and answered. Raises `ClusterError` when the scheduler, or every fit worker, stays away."""
+        there = self._addresses()
+        now = time.monotonic()
+        if there is None:
             if self._apart_since is None:
                 self._apart_since = now
                 reporter.say(f"the connection to {self._name} broke; trying to find it again")
@@ -220,37 +267,62 @@ class Cluster:
                 raise ClusterError(f"{self._name} is gone; start it again, and the same command goes on from there")
             return
         self._apart_since = None
-        there = self._addresses()
         for address in sorted(self._fit - there):
             reporter.say(f"the worker at {address} is gone; what it was training begins again on another")
         self._fit &= there
-        news = there - self._fit - set(self._unfit)
-        if news:
-            self._ask(news, reporter)
-        if there and not self._fit and there <= set(self._unfit):
-            raise ClusterError(f"no worker of {self._name} can train this: {self._unfit[min(there)]}")
+        for address in [address for address in self._asked if address not in there]:
+            del self._asked[address]
+        for address in sorted(there - self._fit - set(self._unfit) - set(self._asked)):
+            self._asked[address] = now
+            # in a thread, since one that hangs never answers
+            threading.Thread(target=self._ask, args=(address,), daemon=True).start()
+        self._hear(reporter)
+        for address, asked in self._asked.items():
+            if now - asked > CONNECT_SECONDS and address not in self._silent:
+                self._silent.add(address)
+                reporter.say(f"the worker at {address} does not answer; it gets nothing to train unless it does")
+        if self._fit or not there:
+            self._unfit_since = None
+        elif self._unfit_since is None:
+            self._unfit_since = now
+        elif now - self._unfit_since > CONNECT_SECONDS and there <= set(self._unfit):
+            raise self._no_worker()
 
-    def _addresses(self) -> set[str]:
-        return set(self._client.nthreads())
+    def _addresses(self) -> set[str] | None:
+        """Those of the workers, or nothing while there is no connection."""
+        if self._client.status != "running":
+            return None
+        try:
+            return set(self._client.nthreads())
+        except OSError:
+            return None
 
-    def _ask(self, addresses: set[str], reporter: Reporter) -> set[str]:
-        """Ask these workers whether they are fit, and return the types of devices of those that are."""
+    def _ask(self, address: str) -> None:
+        try:
+            found = self._client.run(worker.fitness, *self._question, workers=[address], on_error="return")
+        except Exception as error:  # the connection broke
+            found = {address: error}
+        self._answers.put((address, found.get(address)))
+
+    def _hear(self, reporter: Reporter) -> None:
+        """What workers that were asked have answered."""
         identity = self._question[0]
-        answers = self._client.run(worker.fitness, *self._question, workers=sorted(addresses), on_error="return")
-        fit: dict[str, dict[str, Any]] = {}
-        for address, answer in answers.items():
-            if isinstance(answer, OSError):
+        while not self._answers.empty():
+            address, answer = self._answers.get()
+            if self._asked.pop(address, None) is None or answer is None or isinstance(answer, OSError):
                 continue  # it died in the meantime
             if not isinstance(answer, dict):
                 answer = {"unfit": f"it cannot run this package ({type(answer).__name__}: {answer})"}
             if "unfit" in answer:
                 self._refuse(address, answer["unfit"], reporter)
-            else:
-                fit[address] = answer
-        self._fit |= set(fit)
-        if {answer["revision"] for answer in fit.values()} - {identity["revision"]}:
-            reporter.say("some workers run another revision of the code than this process; their records name it")
-        return {answer["device_type"] for answer in fit.values()}
+                continue
+            self._fit.add(address)
+            self._types.add(answer["device_type"])
+            if answer["revision"] != identity["revision"]:
+                reporter.say(f"the worker at {address} runs another revision of the code than this process; its records name it")
+
+    def _no_worker(self) -> ClusterError:
+        return ClusterError(f"no worker of {self._name} can train this: {next(iter(self._unfit.values()))}")
 
     def _refuse(self, address: str, reason: str, reporter: Reporter) -> None:
         if address not in self._unfit:

@@ -6,7 +6,6 @@ loads data from its own verified cache and writes nothing but checkpoints; recor
 
 from __future__ import annotations
 
-import signal
 import time
 import warnings
 from functools import lru_cache
@@ -29,11 +28,6 @@ _EVERY_SECONDS = 1.0
 
 class _AbandonedError(StudyError):
     """Nobody waits for the stack any more."""
-
-
-def dask_setup(_: object) -> None:
-    """Called by Dask in each worker of a local cluster: the sweep ends its workers itself, also on Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def identity() -> dict[str, Any]:
