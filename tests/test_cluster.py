@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import gelu_study
 from clusters import kill, machines, until
 from gelu_study import protocols, sweep
 from gelu_study.checkpoints import Checkpoints
+from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger
 from gelu_study.sweep import cluster
 from test_sweep import results
@@ -209,6 +211,21 @@ def test_a_deadline_holds_while_there_is_no_worker(tmp_path, smoke):
         assert running.error is None and running.records == []
 
 
+def test_a_deadline_holds_when_the_workers_die(tmp_path, long):
+    """What comes back after it is not handed over again."""
+    from gelu_study.training import Deadline
+
+    checkpoints = Checkpoints(tmp_path / "checkpoints", every=0)
+    with machines(tmp_path / "dask") as there:
+        worker = there.worker()
+        there.joined(1)
+        running = Sweep(there.address, long[:1], Ledger(tmp_path / "runs"), checkpoints=checkpoints, deadline=Deadline.after(15))
+        until(begun(checkpoints.folder), "a checkpoint")
+        kill(worker)
+        running.end()
+    assert running.error is None and running.records == []
+
+
 def test_the_scheduler_is_lost_while_there_is_no_worker(tmp_path, smoke, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
     with machines(tmp_path / "dask") as there:
@@ -253,6 +270,30 @@ def test_a_stack_that_its_workers_die_of(tmp_path, long):
         running.end()
     assert isinstance(running.error, cluster.ClusterError) and "smaller --stack" in str(running.error)
     assert len(Ledger(tmp_path / "runs").read()) == 1
+
+
+def test_a_scheduler_that_freezes(tmp_path, long, monkeypatch):
+    """Nothing breaks the connection to it; it only says nothing any more."""
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
+    book = Ledger(tmp_path / "runs")
+    with machines(tmp_path / "dask") as there:
+        there.worker()
+        there.joined(1)
+        running = Sweep(there.address, long[:4], book, stack_size=1)
+        until(book.read, "a record")
+        there.scheduler.send_signal(signal.SIGSTOP)
+        running.end()
+    assert isinstance(running.error, cluster.ClusterError) and "is gone; start it again" in str(running.error)
+    assert 0 < len(book.read()) < 4
+
+
+def test_something_else_listens_at_the_address(monkeypatch):
+    """It takes the connection and never says a word."""
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match=f"no Dask scheduler answers at {address}"), cluster.connect(address):
+            pass
 
 
 def test_no_scheduler(tmp_path, capsys, monkeypatch):

@@ -6,6 +6,7 @@ tell the person who waits. Records come back to the caller, who alone writes the
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import queue
@@ -13,12 +14,14 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any
 
-from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed import Client, Future, KilledWorker, LocalCluster, Security
+from distributed.comm import core
 
 from gelu_study.errors import ConfigurationError, LedgerError, StudyError
 from gelu_study.runs import RunConfig, RunRecord
@@ -66,6 +69,8 @@ def connect(scheduler: str | None = None, workers: int | None = None) -> Iterato
             yield Cluster(held.enter_context(Client(local, set_as_default=False)), "the local cluster")
         return
     try:
+        with ThreadPoolExecutor(1) as thread:  # the caller's may have an event loop, as in JupyterLab
+            thread.submit(asyncio.run, _greet(scheduler)).result()
         client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # of many kinds, for addresses of many kinds
         raise ConfigurationError(
@@ -74,6 +79,13 @@ def connect(scheduler: str | None = None, workers: int | None = None) -> Iterato
         ) from None
     with client:
         yield Cluster(client, f"the scheduler at {scheduler}")
+
+
+async def _greet(address: str) -> None:
+    """Shake hands with a scheduler. What accepts connections and says nothing would hold a `Client` for ever."""
+    arguments = Security().get_connection_args("client")
+    comm = await asyncio.wait_for(core.connect(address, timeout=CONNECT_SECONDS, **arguments), CONNECT_SECONDS)
+    await comm.close()
 
 
 @contextmanager
@@ -154,6 +166,10 @@ class Cluster:
                     self._look(reporter)
                     again += self._stranded(begun, reporter)
                     looked = time.monotonic()
+                if job.deadline.before_another(0):
+                    again.clear()
+                    if not self._fit:  # nobody trains what was handed over
+                        break
                 while self._apart_since is None and (self._fit or not self._unfit) and len(begun) < max(1, len(self._fit)):
                     stack = again.pop() if again else next(waiting, None)
                     if stack is None:
@@ -293,7 +309,7 @@ class Cluster:
         if self._client.status != "running":
             return None
         try:
-            return set(self._client.nthreads())
+            return set(self._client.nthreads(callback_timeout=CONNECT_SECONDS))
         except OSError:
             return None
 
