@@ -50,9 +50,9 @@ reproduce: environment ## train the runs of EXPERIMENT at SCALE that the ledger 
 	$(import)
 	$(study) run "$(EXPERIMENT)" --scale "$(SCALE)" $(device) $(seeds) $(epochs) $(time_limit) $(cluster) $(ledger)
 
-verify: environment ## train a random sample of EXPERIMENT's records again and compare
+verify: environment ## train a random sample of EXPERIMENT's records again and compare; WHOLE_STACKS=1 with those that trained beside them
 	$(import)
-	$(study) verify --experiment "$(EXPERIMENT)" $(device) $(ledger)
+	$(study) verify --experiment "$(EXPERIMENT)" $(if $(WHOLE_STACKS),--whole-stacks) $(device) $(ledger)
 
 data: environment ## download the data set of EXPERIMENT, or import it with DATA=
 	$(study) data "$(dataset)" $(if $(DATA),--from "$(DATA)")
@@ -68,10 +68,9 @@ serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
 bench: environment ## measure training speed, or what a sweep costs, on this machine (WHAT=mnist|cifar|sweep)
 	$(study) bench $(if $(WHAT),"$(WHAT)") $(device)
 
-measure: environment ## measure again what the chapters on the activation show: cost, swapped forms (needs MNIST)
+measure: environment ## measure again what pages show beside runs (WHAT=activation-cost|activation-swaps|reproducibility; the first two)
 	$(import)
-	$(study) measure activation-cost $(device)
-	$(study) measure activation-swaps $(device)
+	set -e; for name in $(or $(WHAT),activation-cost activation-swaps); do $(study) measure "$$name" $(device); done
 
 readme: environment ## write the answer in README.md anew from the records
 	$(study) readme

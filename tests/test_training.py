@@ -167,6 +167,7 @@ def test_record_contents(records):
         environment = record.environment
         assert environment["device"] == "cpu" and environment["stack"] == len(records) and environment["threads"] >= 1
         assert len(environment["revision"] or "0" * 40) == 40
+        assert "/" in environment["processor"] and environment["device_name"]
 
 
 def test_gradients_against_autograd(digits):

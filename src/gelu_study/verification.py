@@ -80,7 +80,7 @@ class Comparison:
         )
         why = self.obstacles or (
             "the same bits were promised, since machine, versions, threads and stack are the record's by name: "
-            "the processor is another model, or the code or the record has changed"
+            "the processor is another model of that name, or the code or the record has changed"
         )
         return f"{self.verdict:<20} {self.label}: {apart}; {why}"
 
@@ -130,6 +130,8 @@ def obstacles(recorded: dict[str, Any], again: dict[str, Any], same_stack: bool)
     """
     one, other = _conditions(recorded), _conditions(again)
     differing = [name for name in one if one[name] != other[name]]
+    if any("unknown" in said["processor"] for said in (one, other)):  # older records have its name alone
+        differing = [name for name in differing if name != "processor"]
     if not same_stack and (recorded.get("stack"), again.get("stack")) != (1, 1) and "stack" not in differing:
         other["stack"] += " with other runs"
         differing.append("stack")
@@ -153,6 +155,7 @@ def _conditions(environment: dict[str, Any]) -> dict[str, str]:
 
     return {
         "device": f"on {of('device_name')} ({of('device')}, {of('host')})",
+        "processor": f"on a processor {of('processor')}",
         "threads": f"with {of('threads')} thread{'' if of('threads') == '1' else 's'}",
         "stack": f"in a stack of {of('stack')}",
         "torch": f"under PyTorch {of('torch')}",

@@ -386,8 +386,8 @@ def not_promised(result: dict[str, Any]) -> str:
         "optimiser’s vectorised update rounds the last few numbers of a tensor otherwise than the others, and which are last "
         "depends on the stack.",
         "- The tolerance under any version of PyTorch: " + (f"{versions} was compared." if versions else "none was compared."),
-        "- That two machines are told apart. A record names the processor as the system does, and two models can have one name: "
-        "then the bits may differ where `verify` expects them.",
+        "- That two machines are told apart by older records. They name the processor as the system does, and two models can have "
+        "one name: then the bits may differ where `verify` expects them. Newer records hold the model’s numbers too.",
         "- Anything of a run that another engine trained: the number `engine` in its configuration rises with every change that "
         "alters results, and such records are not verified.",
     ]

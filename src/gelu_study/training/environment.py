@@ -66,11 +66,14 @@ def resolve_device(name: str) -> torch.device:
 
 def environment_of(device: torch.device) -> dict[str, Any]:
     """What ran where: device, host, versions and revision of the code, as a record keeps them beside its configuration."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    cpu = _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu.get("model name", platform.machine())
+    model = "/".join(cpu.get(part, "?") for part in ("vendor_id", "cpu family", "model", "stepping"))
     revision, dirty = source_revision()
     return {
         "device": device.type,
         "device_name": name,
+        "processor": f"{model}, {torch.backends.cpu.get_cpu_capability()}",
         "host": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -83,13 +86,14 @@ def environment_of(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def _processor() -> dict[str, str]:
+    """What the system tells of its first processor: two models can have one name, so a record keeps the numbers too."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+        return {"model name": platform.processor() or platform.machine()}
+    lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
 
 
 @cache
