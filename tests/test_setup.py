@@ -236,11 +236,13 @@ def test_an_environment_that_failed_to_install_is_not_taken_for_a_good_one(stub:
         (["reproduce"], ["run><mnist-classifier><--scale><paper>"]),
         (["reproduce", "SCALE=smoke", "SEEDS=0-4,9"], ["run><mnist-classifier><--scale><smoke><--seeds><0-4,9>"]),
         (["verify", "DEVICE=cuda", "EXPERIMENT=mnist-soi"], ["verify><--experiment><mnist-soi><--device><cuda>"]),
+        (["verify", "WHOLE_STACKS=1"], ["verify><--experiment><mnist-classifier><--whole-stacks>"]),
         (["bench", "DEVICE=cpu"], ["bench><--device><cpu>"]),
         (
             ["measure", "DEVICE=cpu"],
             ["measure><activation-cost><--device><cpu>", "measure><activation-swaps><--device><cpu>"],
         ),
+        (["measure", "WHAT=reproducibility"], ["measure><reproducibility>"]),
     ],
 )
 def test_options_pass_through(stub: Path, arguments: list[str], expected: list[str]) -> None:
@@ -252,7 +254,7 @@ def test_options_pass_through(stub: Path, arguments: list[str], expected: list[s
 @needs_make
 def test_tests_import_the_data_first(stub: Path) -> None:
     assert make(stub, "test", "DATA=my data", f"PYTHON={sys.executable}").returncode == 0
-    assert calls(stub)[-2:] == ["<-m><gelu_study><data><mnist><--from><my data>", "<-m><pytest>"]
+    assert calls(stub)[-2:] == ["<-m><gelu_study><data><mnist><--from><my data>", "<-m><pytest><--numprocesses><2><--dist><loadfile>"]
 
 
 @needs_make
