@@ -33,7 +33,9 @@ def stacks() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def base() -> dict[str, RunRecord]:
-    return {record.config.key: record for record in retraining.train(stacks())}
+    """As committed code makes them: whoever changes the code runs these tests too."""
+    trained = retraining.train(stacks())
+    return {r.config.key: dataclasses.replace(r, environment={**r.environment, "dirty": False}) for r in trained}
 
 
 def compared(base: dict[str, RunRecord], again: list[RunRecord], same_stack: bool = True) -> list[verification.Comparison]:
@@ -107,6 +109,19 @@ def test_a_measurement_of_every_way(here, tmp_path):
     assert {kind["name"]: (kind["runs"], kind["dense"]) for kind in result["kinds"]} == {"dense": (6, True), "images": (1, False)}
     assert result["devices"] == result["torch"] == [] and len(result["left_out"]) == 3
     assert any("MNIST" in reason for reason in result["left_out"])
+
+
+@pytest.mark.parametrize("name", ["torch", "threads"])
+def test_records_made_elsewhere_are_no_test_of_a_promise(base, monkeypatch, name):
+    record = next(iter(base.values()))
+    elsewhere = dataclasses.replace(record, environment={**record.environment, name: "another"})
+    found = [(["again", ""], elsewhere), (["again", ""], record), (["stack", "3"], elsewhere)]
+    ways = [(f"{way} {number}", (way, detail), [made], compared(base, [made])) for number, ((way, detail), made) in enumerate(found)]
+    monkeypatch.setattr(reproducibility, "_ledger_ways", lambda *_: iter(ways))
+    result = reproducibility.measure(torch.device("cpu"), chosen=[])
+    assert [row["kind"] for row in result["rows"]] == [kind["name"] for kind in result["kinds"]] == ["again 1", "stack 2"]
+    (said,) = [reason for reason in result["left_out"] if reason.startswith("again 0, trained again: recorded ")]
+    assert "another" in said
 
 
 def test_the_companions_keep_or_move_a_runs_place():

@@ -11,17 +11,20 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import gelu_study
-from clusters import kill, machines, until
+from clusters import Machines, kill, machines, until
 from gelu_study import protocols, sweep
 from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger
 from gelu_study.sweep import cluster
+from gelu_study.training import Deadline
 from test_sweep import results
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:.*unclosed.*")
@@ -31,6 +34,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:.*unc
 def long() -> list:
     """Twelve runs that take seconds, not moments, so that something can happen to them."""
     return protocols.plan("mnist-classifier", "smoke", epochs=20)
+
+
+@pytest.fixture
+def there(tmp_path) -> Iterator[Machines]:
+    """A scheduler without workers yet."""
+    with machines(tmp_path / "dask") as started:
+        yield started
 
 
 class Sweep(threading.Thread):
@@ -57,6 +67,11 @@ class Sweep(threading.Thread):
         return self.said.getvalue()
 
 
+def pass_now(deadline: Deadline) -> None:
+    """A limit that was far away passes, for the client alone."""
+    object.__setattr__(deadline, "at", time.monotonic())
+
+
 def begun(folder: Path, count: int = 1):
     """Whether checkpoints show that training is under way."""
     return lambda: len(list(folder.glob("*.pt"))) >= count
@@ -70,18 +85,17 @@ def test_a_local_cluster_gives_what_this_process_gives(tmp_path, smoke):
     assert {(r.environment["stack"], r.environment["threads"]) for r in spread} == {(6, 1)}
 
 
-def test_a_worker_killed_in_mid_stack(tmp_path, long):
+def test_a_worker_killed_in_mid_stack(there, tmp_path, long):
     """Its stack goes on elsewhere from its checkpoint; while there is no worker, the sweep waits."""
     book, checkpoints = Ledger(tmp_path / "runs"), Checkpoints(tmp_path / "checkpoints", every=0)
-    with machines(tmp_path / "dask") as there:
-        first = there.worker()
-        there.joined(1)
-        running = Sweep(there.address, long[:2], book, checkpoints=checkpoints, stack_size=1)
-        until(begun(checkpoints.folder), "a checkpoint")
-        kill(first)
-        until(lambda: "is gone" in running.said.getvalue(), "a word on the lost worker")
-        there.worker()
-        said = running.end()
+    first = there.worker()
+    there.joined(1)
+    running = Sweep(there.address, long[:2], book, checkpoints=checkpoints, stack_size=1)
+    until(begun(checkpoints.folder), "a checkpoint")
+    kill(first)
+    until(lambda: "is gone" in running.said.getvalue(), "a word on the lost worker")
+    there.worker()
+    said = running.end()
     assert running.error is None and len(re.findall("is gone; what it was training begins again", said)) == 1
     assert said.splitlines()[-1].startswith("2/2 runs")
     assert [record.config for record in running.records] == long[:2] and len(book.read()) == 2
@@ -90,38 +104,37 @@ def test_a_worker_killed_in_mid_stack(tmp_path, long):
     assert results(running.records) == results(whole)
 
 
-def test_a_lost_scheduler(tmp_path, long, monkeypatch):
+def test_a_lost_scheduler(there, tmp_path, long, monkeypatch):
     """The sweep ends with a message, what was finished is kept, and the next one goes on."""
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
     book = Ledger(tmp_path / "runs")
-    with machines(tmp_path / "dask") as there:
-        there.worker()
-        there.joined(1)
-        running = Sweep(there.address, long[:4], book, stack_size=1)
-        until(book.read, "a record")
-        kill(there.scheduler)
-        said = running.end()
+    there.worker()
+    there.joined(1)
+    running = Sweep(there.address, long[:4], book, stack_size=1)
+    until(book.read, "a record")
+    before = len(running.said.getvalue())
+    kill(there.scheduler)
+    said = running.end()
     assert isinstance(running.error, cluster.ClusterError) and "is gone; start it again" in str(running.error)
-    assert said.count("broke") == 1
+    assert said[before:].count("broke") == 1
     kept = book.read()
     assert 0 < len(kept) < 4
     every = sweep.complete(long[:4], book, device="cpu", stream=io.StringIO())
     assert [record.config for record in every] == long[:4] and all(record in every for record in kept)
 
 
-def test_a_scheduler_that_comes_back(tmp_path, long):
+def test_a_scheduler_that_comes_back(there, tmp_path, long):
     """The sweep finds it again and hands it what was lost with it."""
     book = Ledger(tmp_path / "runs")
-    with machines(tmp_path / "dask") as there:
-        there.worker()
-        there.joined(1)
-        running = Sweep(there.address, long[:3], book, stack_size=1)
-        until(book.read, "a record")
-        kill(there.scheduler)
-        until(lambda: "broke" in running.said.getvalue(), "a word on the lost scheduler")
-        there.restart_scheduler()
-        there.worker()
-        running.end()
+    there.worker()
+    there.joined(1)
+    running = Sweep(there.address, long[:3], book, stack_size=1)
+    until(book.read, "a record")
+    kill(there.scheduler)
+    until(lambda: "broke" in running.said.getvalue(), "a word on the lost scheduler")
+    there.restart_scheduler()
+    there.worker()
+    running.end()
     assert running.error is None and len(book.read()) == 3
 
 
@@ -143,7 +156,7 @@ def another_version(folder: Path) -> str:
     return str(folder)
 
 
-def test_unfit_workers_get_nothing_and_are_named(tmp_path, smoke):
+def test_unfit_workers_get_nothing_and_are_named(there, tmp_path, smoke):
     """Another engine, another version, no package at all, and one that is fit, which trains everything."""
     source = str(Path(gelu_study.__file__).parents[1])
     (tmp_path / "none" / "gelu_study").mkdir(parents=True)
@@ -154,105 +167,182 @@ def test_unfit_workers_get_nothing_and_are_named(tmp_path, smoke):
         "none": str(tmp_path / "none"),
         "fit": source,
     }
-    with machines(tmp_path / "dask") as there:
-        for path in paths.values():
-            there.worker(PYTHONPATH=path)
-        there.joined(len(paths))
-        running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"))
-        said = running.end()
-        assert running.error is None and [record.config for record in running.records] == smoke
-        assert said.count("gets nothing to train") == 3
-        for reason in ("it has engine 77, and this sweep needs 1", "it has version 99 of the package", "cannot run this package"):
-            assert said.count(reason) == 1
-        kill(there.workers[-1])
-        there.joined(3)
-        alone = Sweep(there.address, smoke, Ledger(tmp_path / "others"))
-        alone.end()
+    for path in paths.values():
+        there.worker(PYTHONPATH=path)
+    there.joined(len(paths))
+    running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"))
+    said = running.end()
+    assert running.error is None and [record.config for record in running.records] == smoke
+    assert said.count("gets nothing to train") == 3
+    for reason in ("it has engine 77, and this sweep needs 1", "it has version 99 of the package", "cannot run this package"):
+        assert said.count(reason) == 1
+    kill(there.workers[-1])
+    there.joined(3)
+    alone = Sweep(there.address, smoke, Ledger(tmp_path / "others"))
+    alone.end()
     assert isinstance(alone.error, cluster.ClusterError) and "can train this" in str(alone.error)
 
 
-def test_the_only_fit_worker_dies_beside_an_unfit_one(tmp_path, long):
+def test_the_only_fit_worker_dies_beside_an_unfit_one(there, tmp_path, long):
     """The sweep waits for another, which gets what was lost, though the stack was meant for the dead one alone."""
     book, checkpoints = Ledger(tmp_path / "runs"), Checkpoints(tmp_path / "checkpoints", every=0)
-    with machines(tmp_path / "dask") as there:
-        there.worker(PYTHONPATH=os.pathsep.join([another_version(tmp_path / "version"), str(Path(gelu_study.__file__).parents[1])]))
-        first = there.worker()
-        there.joined(2)
-        running = Sweep(there.address, long[:2], book, checkpoints=checkpoints, stack_size=1)
-        until(begun(checkpoints.folder), "a checkpoint")
-        kill(first)
-        until(lambda: "is gone" in running.said.getvalue(), "a word on the lost worker")
-        there.worker()
-        said = running.end()
+    there.worker(PYTHONPATH=os.pathsep.join([another_version(tmp_path / "version"), str(Path(gelu_study.__file__).parents[1])]))
+    first = there.worker()
+    there.joined(2)
+    running = Sweep(there.address, long[:2], book, checkpoints=checkpoints, stack_size=1)
+    until(begun(checkpoints.folder), "a checkpoint")
+    kill(first)
+    until(lambda: "is gone" in running.said.getvalue(), "a word on the lost worker")
+    there.worker()
+    said = running.end()
     assert running.error is None and said.count("gets nothing to train: it has version 99") == 1
     assert [record.config for record in running.records] == long[:2]
 
 
-def test_a_worker_that_does_not_answer_holds_nobody_up(tmp_path, smoke, monkeypatch):
+def test_a_worker_that_does_not_answer_holds_nobody_up(there, tmp_path, smoke, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 3.0)
-    with machines(tmp_path / "dask") as there:
-        frozen = there.worker()
-        there.worker()
-        there.joined(2)
-        frozen.send_signal(signal.SIGSTOP)
-        running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"))
-        said = running.end()
-        frozen.send_signal(signal.SIGCONT)
+    frozen = there.worker()
+    there.joined(1)
+    frozen.send_signal(signal.SIGSTOP)
+    there.worker()
+    there.joined(2)
+    running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"))
+    said = running.end()
+    frozen.send_signal(signal.SIGCONT)
     assert running.error is None and [record.config for record in running.records] == smoke
-    assert said.count("does not answer") == 1
+    assert "does not answer" in said
 
 
-def test_a_deadline_holds_while_there_is_no_worker(tmp_path, smoke):
-    from gelu_study.training import Deadline
-
-    with machines(tmp_path / "dask") as there:
-        running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"), deadline=Deadline.after(3))
-        assert running.end().count("no worker yet") == 1
-        assert running.error is None and running.records == []
-
-
-def test_a_deadline_holds_when_the_workers_die(tmp_path, long):
-    """What comes back after it is not handed over again."""
-    from gelu_study.training import Deadline
-
+def test_a_worker_that_freezes_in_mid_stack(tmp_path, long):
+    """The scheduler gives it up, and what it had begun goes on elsewhere."""
     checkpoints = Checkpoints(tmp_path / "checkpoints", every=0)
-    with machines(tmp_path / "dask") as there:
-        worker = there.worker()
+    with machines(tmp_path / "dask", DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="10s") as there:
+        frozen = there.worker()
         there.joined(1)
-        running = Sweep(there.address, long[:1], Ledger(tmp_path / "runs"), checkpoints=checkpoints, deadline=Deadline.after(15))
+        running = Sweep(there.address, long[:1], Ledger(tmp_path / "runs"), checkpoints=checkpoints)
         until(begun(checkpoints.folder), "a checkpoint")
-        kill(worker)
-        running.end()
+        frozen.send_signal(signal.SIGSTOP)
+        there.worker()
+        said = running.end()
+    assert running.error is None and [record.config for record in running.records] == long[:1]
+    assert said.count("is gone; what it was training begins again") == 1
+
+
+def test_a_deadline_holds_while_there_is_no_worker(there, tmp_path, smoke):
+    running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"), deadline=Deadline.after(3))
+    assert running.end().count("no worker yet") == 1
     assert running.error is None and running.records == []
 
 
-def test_the_scheduler_is_lost_while_there_is_no_worker(tmp_path, smoke, monkeypatch):
+def test_a_deadline_holds_when_the_workers_die(there, tmp_path, long):
+    """What comes back after it is not handed over again."""
+    checkpoints, deadline = Checkpoints(tmp_path / "checkpoints", every=0), Deadline.after(1000)
+    worker = there.worker()
+    there.joined(1)
+    running = Sweep(there.address, long[:1], Ledger(tmp_path / "runs"), checkpoints=checkpoints, deadline=deadline)
+    until(begun(checkpoints.folder), "a checkpoint")
+    kill(worker)
+    pass_now(deadline)
+    running.end()
+    assert running.error is None and running.records == [] and len(list(checkpoints.folder.glob("*.pt"))) == 1
+
+
+def test_a_deadline_holds_for_a_stack_that_was_moved(there, tmp_path):
+    """The worker that goes on with it knows only how long it was to take when it was handed over."""
+    endless = protocols.plan("mnist-classifier", "smoke", epochs=10_000)[:1]
+    checkpoints, deadline = Checkpoints(tmp_path / "checkpoints", every=0), Deadline.after(1000)
+    first = there.worker()
+    there.joined(1)
+    running = Sweep(there.address, endless, Ledger(tmp_path / "runs"), checkpoints=checkpoints, deadline=deadline)
+    until(begun(checkpoints.folder), "a checkpoint")
+    before = reached(checkpoints, endless)
+    time.sleep(2)  # its worker tells the client once a second how far it is
+    there.worker()
+    kill(first)
+    until(lambda: reached(checkpoints, endless) > before + 2, "training on the second worker")
+    time.sleep(2)
+    pass_now(deadline)
+    running.end()
+    assert running.error is None and running.records == []
+
+
+def reached(checkpoints: Checkpoints, configs: list) -> int:
+    """The epoch of a checkpoint."""
+    return max(checkpoints.epoch(config) for config in configs)
+
+
+def test_what_is_done_and_cannot_be_fetched_is_handed_over_again(there, tmp_path, long, monkeypatch):
+    """The worker dies when Dask has told of the end of its stack, and before the records have come."""
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 3.0)
+    first, fetch = there.worker(), cluster.Cluster._records
+    there.joined(1)
+
+    def fetch_from_the_dead(*arguments):
+        if first.poll() is None:
+            kill(first)
+            there.worker()
+        return fetch(*arguments)
+
+    monkeypatch.setattr(cluster.Cluster, "_records", fetch_from_the_dead)
+    running = Sweep(there.address, long[:2], Ledger(tmp_path / "runs"), stack_size=1)
+    running.end()
+    assert running.error is None and [record.config for record in running.records] == long[:2]
+
+
+def test_a_scheduler_that_is_lost_before_records_are_fetched(there, tmp_path, long, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
-    with machines(tmp_path / "dask") as there:
-        running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"))
-        until(lambda: "no worker yet" in running.said.getvalue(), "a word on that there is no worker")
+    fetch = cluster.Cluster._records
+    there.worker()
+    there.joined(1)
+
+    def fetch_without_a_scheduler(*arguments):
         kill(there.scheduler)
-        running.end()
+        return fetch(*arguments)
+
+    monkeypatch.setattr(cluster.Cluster, "_records", fetch_without_a_scheduler)
+    running = Sweep(there.address, long[:1], Ledger(tmp_path / "runs"))
+    running.end()
     assert isinstance(running.error, cluster.ClusterError) and "is gone; start it again" in str(running.error)
 
 
-def test_workers_without_data(tmp_path, monkeypatch):
+def test_checkpoints_on_the_disks_of_workers_are_deleted_too(there, tmp_path, long, monkeypatch):
+    """The folder's path is the same everywhere; what lies there need not be."""
+    theirs = tmp_path / "theirs"
+    monkeypatch.setattr(Checkpoints, "options", {"folder": str(theirs), "keep": False, "every": 0})
+    there.worker()
+    there.joined(1)
+    running = Sweep(there.address, long[:1], Ledger(tmp_path / "runs"), checkpoints=Checkpoints(tmp_path / "ours"))
+    until(begun(theirs), "a checkpoint")
+    running.end()
+    assert running.error is None
+    until(lambda: not list(theirs.iterdir()), "the end of the checkpoint")
+
+
+def test_the_scheduler_is_lost_while_there_is_no_worker(there, tmp_path, smoke, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
+    running = Sweep(there.address, smoke, Ledger(tmp_path / "runs"))
+    until(lambda: "no worker yet" in running.said.getvalue(), "a word on that there is no worker")
+    kill(there.scheduler)
+    running.end()
+    assert isinstance(running.error, cluster.ClusterError) and "is gone; start it again" in str(running.error)
+
+
+def test_workers_without_data(there, tmp_path, monkeypatch):
     """Absent data are found before anything is handed over, damaged ones when a worker loads them."""
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 3.0)
     (tmp_path / "empty").mkdir()
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "mnist.npz").write_bytes(b"PK")
     runs = protocols.plan("mnist-classifier", "quick")
-    with machines(tmp_path / "dask") as there:
-        there.worker(GELU_STUDY_DATA=str(tmp_path / "empty"))
-        there.joined(1)
-        absent = Sweep(there.address, runs, Ledger(tmp_path / "runs"))
-        assert "gelu-study data mnist" in absent.end() and isinstance(absent.error, cluster.ClusterError)
-        there.worker(GELU_STUDY_DATA=str(tmp_path / "damaged"))
-        there.joined(2)
-        damaged = Sweep(there.address, runs, Ledger(tmp_path / "runs"))
-        said = damaged.end()
-    assert said.count("gets nothing to train") == 2 and "mnist.npz is damaged" in said
+    there.worker(GELU_STUDY_DATA=str(tmp_path / "empty"))
+    there.joined(1)
+    absent = Sweep(there.address, runs, Ledger(tmp_path / "runs"))
+    assert "gelu-study data mnist" in absent.end() and isinstance(absent.error, cluster.ClusterError)
+    there.worker(GELU_STUDY_DATA=str(tmp_path / "damaged"))
+    there.joined(2)
+    damaged = Sweep(there.address, runs, Ledger(tmp_path / "runs"))
+    said = damaged.end()
+    assert said.count("gets nothing to train:") == 2 and "mnist.npz is damaged" in said
     assert isinstance(damaged.error, cluster.ClusterError) and "can train this" in str(damaged.error)
     assert Ledger(tmp_path / "runs").read() == []
 
@@ -272,17 +362,16 @@ def test_a_stack_that_its_workers_die_of(tmp_path, long):
     assert len(Ledger(tmp_path / "runs").read()) == 1
 
 
-def test_a_scheduler_that_freezes(tmp_path, long, monkeypatch):
+def test_a_scheduler_that_freezes(there, tmp_path, long, monkeypatch):
     """Nothing breaks the connection to it; it only says nothing any more."""
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
     book = Ledger(tmp_path / "runs")
-    with machines(tmp_path / "dask") as there:
-        there.worker()
-        there.joined(1)
-        running = Sweep(there.address, long[:4], book, stack_size=1)
-        until(book.read, "a record")
-        there.scheduler.send_signal(signal.SIGSTOP)
-        running.end()
+    there.worker()
+    there.joined(1)
+    running = Sweep(there.address, long[:4], book, stack_size=1)
+    until(book.read, "a record")
+    there.scheduler.send_signal(signal.SIGSTOP)
+    running.end()
     assert isinstance(running.error, cluster.ClusterError) and "is gone; start it again" in str(running.error)
     assert 0 < len(book.read()) < 4
 
@@ -325,19 +414,48 @@ def test_ctrl_c_ends_workers_too_and_keeps_what_is_done(tmp_path):
     until(lambda: list((tmp_path / "runs").glob("*/*.json")), "a record")
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=120)
-    assert process.returncode == 130 and "interrupted; what was finished is kept" in said and "Traceback" not in said
+    assert process.returncode == 130, said
+    assert "interrupted; what was finished is kept" in said and "Traceback" not in said
     until(lambda: no_process_of(process.pid), "the end of its workers")
     kept = Ledger(tmp_path / "runs").read()
     assert 0 < len(kept) < 12
 
 
 def test_a_deadline_holds_on_a_cluster(tmp_path, long):
-    from gelu_study.training import Deadline
-
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     with cluster.connect(workers=1) as executor:
         options = {"executor": executor, "device": "cpu", "checkpoints": checkpoints, "stack_size": 1, "stream": io.StringIO()}
-        some = sweep.complete(long, Ledger(tmp_path / "runs"), deadline=Deadline.after(5), **options)
-        assert len(some) < len(long)
+        sweep.complete(long[:1], Ledger(tmp_path / "runs"), **options)  # the worker is ready then
+        some = sweep.complete(long, Ledger(tmp_path / "runs"), deadline=Deadline.after(4), **options)
+        assert len(some) < len(long) and (len(some) > 1 or begun(checkpoints.folder)())
         every = sweep.complete(long[: len(some) + 1], Ledger(tmp_path / "runs"), **options)
     assert len(every) == len(some) + 1
+
+
+def test_ctrl_c_while_local_workers_start(tmp_path):
+    """None is left behind, whichever thread of the process takes the signal."""
+    script = """
+import os, psutil, threading, torch
+from gelu_study.sweep import cluster
+start = cluster.LocalCluster
+def start_and_interrupt(**options):
+    threading.Timer(0.3, os.kill, (os.getpid(), 2)).start()
+    return start(**options)
+cluster.LocalCluster = start_and_interrupt
+torch.rand(1000, 1000) @ torch.rand(1000, 1000)  # has threads of its own
+try:
+    with cluster.connect(workers=2):
+        print("not interrupted")
+except KeyboardInterrupt:
+    commands = [" ".join(child.cmdline()) for child in psutil.Process().children()]
+    print("interrupted; left", [command for command in commands if "resource_tracker" not in command])
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    path = tmp_path / "script.py"
+    path.write_text("if __name__ == '__main__':\n    " + script.strip().replace("\n", "\n    ") + "\n")
+    process = subprocess.Popen(
+        [sys.executable, str(path)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
+    )
+    said, errors = process.communicate(timeout=120)
+    assert said == "interrupted; left []\n", errors
+    until(lambda: no_process_of(process.pid), "the end of its workers")

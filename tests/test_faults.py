@@ -281,20 +281,18 @@ def test_nothing_is_decided_by_the_time_of_day():
 
 def test_every_flipped_bit_of_a_record_is_noticed(record):
     sound = record.to_json().encode()
-    newer = set()
     for position in range(len(sound)):
         for bit in range(8):
             flipped = bytearray(sound)
             flipped[position] ^= 1 << bit
             try:
                 RunRecord.from_json(flipped.decode())
-            except NewerRecordError:
-                newer.add(position)
+            except NewerRecordError as error:
+                pytest.fail(f"bit {bit} of byte {position}: {error}")
             except (LedgerError, UnicodeDecodeError):
                 continue
             else:
                 pytest.fail(f"bit {bit} of byte {position} was not noticed")
-    assert newer == {sound.index(b'"schema": 1') + len(b'"schema": ')}  # where 1 becomes 3 or 5
 
 
 def test_every_truncated_record_is_noticed(record):
@@ -311,7 +309,7 @@ def test_flipped_bits_on_the_disk_are_set_aside_and_trained_again(tmp_path, reco
     for count in range(1, 26):
         book.write(record)
         flipped = bytearray(sound)
-        position = draw.randrange(sound.index(b'"key"'), len(sound))
+        position = draw.randrange(len(sound))
         flipped[position] ^= 1 << draw.randrange(8)
         path.write_bytes(flipped)
         with pytest.warns(DamagedRecordWarning, match="is damaged: .* It was moved to .*; the run counts as missing"):
@@ -379,7 +377,7 @@ def test_output_that_cannot_be_written(tmp_path):
 
 def test_what_is_left_where_it_is_takes_a_line_each(capsys, tmp_path, record):
     """A record of a newer version, and a copy in another folder."""
-    text = record.to_json().replace('"schema": 1', '"schema": 2')
+    text = record.to_json().replace('"schema": 1', '"schema": 2').replace('"final"', '"end"')
     for prefix in (record.config.key[:2], "00", "01"):
         (tmp_path / prefix).mkdir()
         (tmp_path / prefix / f"{record.config.key}.json").write_text(text)

@@ -112,7 +112,7 @@ def test_damaged_twice_keeps_both(tmp_path, records):
 
 
 def newer_schema(text: str) -> str:
-    return text.replace('"schema": 1', '"schema": 7')
+    return text.replace('"schema": 1', '"schema": 7').replace('"final"', '"end"')
 
 
 def newer_configuration(text: str) -> str:

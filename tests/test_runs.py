@@ -190,6 +190,8 @@ def test_any_change_of_the_text_is_noticed(change):
 def test_records_of_a_newer_version_are_told_from_damaged_ones():
     text = record().to_json()
     with pytest.raises(NewerRecordError, match="schema 2, and this version of the package reads 1"):
+        RunRecord.from_json(text.replace('"schema": 1', '"schema": 2').replace('"final"', '"end"'))
+    with pytest.raises(LedgerError, match="it says schema 2, and in all else is a sound record of schema 1"):
         RunRecord.from_json(text.replace('"schema": 1', '"schema": 2'))
     entries = json.loads(text)
     for change in ({"sparsity": 1}, {"activation": "not known yet"}):

@@ -327,7 +327,7 @@ def test_runs_that_another_sweep_has_recorded_meanwhile_are_compared(tmp_path, s
     records = sweep.complete([record.config for record in other], book, device="cpu", stream=said)
     assert records == held
     line = next(line for line in said.getvalue().splitlines() if "another sweep" in line)
-    assert line.startswith("3 runs") and "1 identical to ours, 1 equal within rounding, one that DIFFERS" in line
+    assert line.startswith("3 runs") and "1 identical to ours, 1 equal within the tolerance, one that DIFFERS" in line
     assert differing.config.key[:12] in line
 
 

@@ -217,7 +217,9 @@ def test_the_companions_of_a_run_may_be_of_another_experiment(tmp_path):
 
 
 def test_stacks_are_told_apart_and_each_trains_once(stack, record, tmp_path):
-    others = [replace(r, environment={**r.environment, "started": "another time"}) for r in trained(configs(6)[4:])]
+    """By their company, where two equal workers begin in one second and take equally long."""
+    same = {name: stack[0].environment[name] for name in ("started", "seconds")}
+    others = [replace(r, environment={**r.environment, **same}) for r in trained(configs(6)[4:])]
     companions = verification.companions_of(stack[0], [*stack, *others])
     assert companions == stack
     rows = verification.verify(kept(tmp_path, [*stack, *others]).folder, sample=6, device="cpu", whole_stacks=True)

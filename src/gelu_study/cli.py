@@ -349,6 +349,7 @@ def _run(options: argparse.Namespace) -> int:
     from gelu_study import protocols, study, training
     from gelu_study.checkpoints import Checkpoints
 
+    deadline = training.Deadline.after(options.time_limit) if options.time_limit else training.NEVER
     protocols.grid(options.experiment, options.scale, options.dataset, options.learning_rates)  # before workers are started
     with _executor(options) as executor:
         result = study.run(
@@ -366,7 +367,7 @@ def _run(options: argparse.Namespace) -> int:
             checkpoints=Checkpoints(options.checkpoints, options.keep_checkpoints),
             ledger=options.ledger,
             data_root=options.data_root,
-            deadline=training.Deadline.after(options.time_limit) if options.time_limit else training.NEVER,
+            deadline=deadline,
             executor=executor,
         )
     diverged = sum(record.status == "diverged" for record in result.records)

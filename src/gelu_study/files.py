@@ -51,7 +51,8 @@ def claim(file: Path, path: Path) -> bool:
 def remove_abandoned(folder: Path) -> None:
     """Delete what writers that were killed left in a folder, once it is a day old: a living one takes seconds.
 
-    Ages are by the clock of the folder's file system, which a clock of this machine that is set wrong does not change.
+    Ages are by the clock of the folder's file system. Where that is this machine's, to set it by a day or more while a file is
+    being written may delete that, and its writer ends with an error.
     """
     with contextlib.suppress(OSError):  # another process may be removing it
         found = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY[0]) and path.name.endswith(TEMPORARY[1])]
@@ -66,6 +67,7 @@ def remove_abandoned(folder: Path) -> None:
 @contextlib.contextmanager
 def _written(folder: Path, content: str | bytes) -> Iterator[str]:
     """A temporary file with that content, on the disk, to be given its name; after the block the name is on the disk, too."""
+    made = [new for new in (folder, *folder.parents) if not new.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=folder, prefix=TEMPORARY[0], suffix=TEMPORARY[1])
     try:
@@ -77,7 +79,8 @@ def _written(folder: Path, content: str | bytes) -> Iterator[str]:
         yield name
     finally:
         Path(name).unlink(missing_ok=True)
-    _sync(folder)
+    for changed in (folder, *(new.parent for new in made)):
+        _sync(changed)
 
 
 def _sync(folder: Path) -> None:

@@ -270,8 +270,10 @@ def _put_back(place: Path, path: Path) -> bool:
         pass
     except (LedgerError, UnicodeDecodeError, OSError):
         return False
-    with suppress(OSError):  # nothing is lost then: it lies in `damaged`
+    try:
         files.claim(place, path)
+    except OSError as error:
+        _warn(f"{place} is a sound record and could not be put back to {path} ({error.strerror}); move it there.")
     return True
 
 

@@ -347,6 +347,8 @@ class RunRecord:
             raise LedgerError(f"not strict JSON: {error}") from None
         schema = entries.get("schema") if isinstance(entries, dict) else None
         if type(schema) is int and schema > SCHEMA:
+            if _is_ours_otherwise(text, schema):
+                raise LedgerError(f"it says schema {schema}, and in all else is a sound record of schema {SCHEMA}")
             raise NewerRecordError(f"it has schema {schema}, and this version of the package reads {SCHEMA}")
         if type(schema) is not int or schema != SCHEMA:
             raise LedgerError(f"record schema {schema!r}; this version reads schema {SCHEMA}")
@@ -432,6 +434,15 @@ class RunRecord:
 
 _VALUES = ("status", "diverged", "curves", "final", "best", "environment")
 _ENTRIES = {"schema", "key", "config", *_VALUES}
+
+
+def _is_ours_otherwise(text: str, schema: int) -> bool:
+    """Whether a record of a later schema is one of ours whose schema was changed."""
+    ours = text.replace(f'"schema": {schema}', f'"schema": {SCHEMA}')
+    try:
+        return ours != text and bool(RunRecord.from_json(ours))
+    except LedgerError:
+        return False
 
 
 def _config(entries: Mapping[str, Any]) -> RunConfig:

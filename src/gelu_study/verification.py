@@ -238,7 +238,7 @@ def again(
 def _origin(record: RunRecord) -> tuple[Any, ...]:
     """What the records of a stack that trained together have in common, and no others."""
     environment = record.environment
-    said = (environment.get(name) for name in ("started", "seconds", "revision", "device_name", "threads", "stack"))
+    said = (environment.get(name) for name in ("started", "seconds", "revision", "device_name", "threads", "stack", "company"))
     alone = record.config.key if environment.get("stack") == 1 else ""
     return (*said, training.stacks.stack_shape(record.config), alone)
 

@@ -111,6 +111,10 @@ def measure(
             left_out.append(f"records of the ledger: {error}")
         rows = [row for future in small for row in future.result()]
     for name, how, drawn, compared in long:
+        obstacles = [row.obstacles for row in compared if not row.promised]
+        if WAYS[how[0]][1] == BITS and obstacles:
+            left_out.append(f"{name}, trained again: {obstacles[0]}")
+            continue
         rows += _compared(name, *how, compared, {record.config.key: record.config for record in drawn})
         described.append(_described(name, [record.config for record in drawn]))
     if other_python is None:

@@ -102,6 +102,6 @@ def _said_of(twice: Sequence[tuple[RunRecord, RunRecord]]) -> str:
 
     found = [verification.compare(held, record) for record, held in twice]
     identical, differing = sum(one.identical for one in found), [one for one in found if not one.within]
-    rounded = len(twice) - identical - len(differing)
+    near = len(twice) - identical - len(differing)
     text = f"{len(twice)} runs were recorded by another sweep in the meantime, and its records stay: {identical} identical to ours"
-    return text + f", {rounded} equal within rounding" + "".join(f", one that DIFFERS ({one.label})" for one in differing)
+    return text + f", {near} equal within the tolerance" + "".join(f", one that DIFFERS ({one.label})" for one in differing)

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -95,11 +95,18 @@ def _interrupts_later() -> Iterator[None]:
         yield
         return
     resource_tracker.ensure_running()  # or starting it later would let the signal through
+    main, noted = threading.current_thread() is threading.main_thread(), list[int]()
+    if main:  # another thread of this process, PyTorch's for instance, may take the signal all the same
+        handler = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if main:
+            signal.signal(signal.SIGINT, handler)
+    if noted:
+        raise KeyboardInterrupt
 
 
 @dataclass
@@ -110,6 +117,14 @@ class _Begun:
     future: Future[dict[str, Any]]
     only: frozenset[str]  # the workers that may have it; empty: any
     steps: int = 0  # network-steps that its worker told of
+    worker: str = ""  # its address, once it has told of some
+    moved: bool = False  # Dask gave it to another when that one died; there its time begins anew
+
+    def hear(self, worker: str, steps: int) -> int:
+        """So many steps a worker has taken; returns how many more these are."""
+        self.moved |= self.worker not in ("", worker)
+        self.worker, more, self.steps = worker, steps - self.steps, steps
+        return more
 
 
 class Cluster:
@@ -156,11 +171,11 @@ class Cluster:
         """
         waiting, again = _as_tasks(stacks), list[list[RunConfig]]()
         begun: dict[str, _Begun] = {}
-        events: queue.SimpleQueue[tuple[str, int | None]] = queue.SimpleQueue()
+        events: queue.SimpleQueue[tuple[str, dict[str, Any] | None]] = queue.SimpleQueue()
         failed: list[str] = []
         looked, all_begun = -math.inf, False
         try:
-            self._client.subscribe_topic(worker.PROGRESS, lambda event: events.put((event[1]["task"], event[1]["steps"])))
+            self._client.subscribe_topic(worker.PROGRESS, lambda event: events.put((event[1]["task"], event[1])))
             while True:
                 if time.monotonic() - looked > LOOK_SECONDS:
                     self._look(reporter)
@@ -168,9 +183,10 @@ class Cluster:
                     looked = time.monotonic()
                 if job.deadline.before_another(0):
                     again.clear()
-                    if not self._fit:  # nobody trains what was handed over
-                        break
-                while self._apart_since is None and (self._fit or not self._unfit) and len(begun) < max(1, len(self._fit)):
+                    all_begun = True
+                    for key in [key for key, started in begun.items() if started.moved or not self._fit]:
+                        self._client.cancel([begun.pop(key).future])
+                while self._may_begin(begun):
                     stack = again.pop() if again else next(waiting, None)
                     if stack is None:
                         all_begun = True
@@ -181,12 +197,11 @@ class Cluster:
                 if all_begun and not begun and not again:
                     break
                 with suppress(queue.Empty):
-                    key, steps = events.get(timeout=LOOK_SECONDS)
+                    key, told = events.get(timeout=LOOK_SECONDS)
                     if key not in begun:
                         continue
-                    if steps is not None:
-                        reporter.advance(steps - begun[key].steps)
-                        begun[key].steps = steps
+                    if told is not None:
+                        reporter.advance(begun[key].hear(told["worker"], told["steps"]))
                         continue
                     done, records = begun.pop(key), list[RunRecord]()
                     try:
@@ -198,12 +213,22 @@ class Cluster:
                     reporter.advance(sum(r.config.steps_per_epoch * r.config.epochs for r in records) - done.steps)
                     if records:
                         yield records
+                        self._forget(records, done.worker, job)
+        except KeyboardInterrupt:
+            for done in [done for done in begun.values() if done.future.status == "finished"]:
+                with suppress(_TrainAgainError, ClusterError):
+                    yield self._records(done, reporter)
+            raise
         finally:
             with suppress(Exception):  # the scheduler may be gone
                 self._client.unsubscribe_topic(worker.PROGRESS)
                 self._client.cancel([started.future for started in begun.values()])
         if failed:
             raise ClusterError("; ".join(dict.fromkeys(failed)))
+
+    def _may_begin(self, begun: dict[str, _Begun]) -> bool:
+        """Whether another stack can be handed over. Without a worker one is, which waits for the first that comes."""
+        return self._apart_since is None and bool(self._fit or not self._unfit) and len(begun) < max(1, len(self._fit))
 
     def _submit(self, stack: list[RunConfig], job: Job) -> _Begun:
         identity, device, _, data_root = self._question
@@ -233,12 +258,16 @@ class Cluster:
 
         Raises `_TrainAgainError` or, where that would not help, `ClusterError`.
         """
-        if done.future.status != "finished":
-            self._raise(done, reporter)
-        answer = done.future.result()
+        try:
+            if done.future.status != "finished":
+                self._raise(done, reporter)
+            answer = done.future.result(timeout=CONNECT_SECONDS)
+        except (CancelledError, OSError):  # the scheduler was lost, or the worker with what it had ready
+            raise _TrainAgainError from None
         if "unfit" in answer:
             self._refuse(answer["worker"], answer["unfit"], reporter)
             raise _TrainAgainError
+        done.worker = answer["worker"]
         for text in answer["warnings"]:
             reporter.say(text)
         try:
@@ -250,10 +279,17 @@ class Cluster:
             raise ClusterError("a worker sent the record of a run that it was not given; see that it runs this version")
         return records
 
+    def _forget(self, records: list[RunRecord], address: str, job: Job) -> None:
+        """Have the worker delete its checkpoints of runs that are recorded: they may lie on a disk of its own."""
+        if job.checkpoints and not job.checkpoints.keep:
+            configs = [record.config.to_dict() for record in records]
+            with suppress(Exception):  # who is gone keeps them
+                self._client.run(worker.forget, configs, job.checkpoints.options, workers=[address])
+
     def _raise(self, done: _Begun, reporter: Reporter) -> None:
         if done.future.status in ("cancelled", "lost"):  # with its scheduler, which may come back
             raise _TrainAgainError
-        error = done.future.exception()
+        error = done.future.exception(timeout=CONNECT_SECONDS)
         what = f"a stack of {len(done.stack)} ({done.stack[0].experiment}, {done.stack[0].activation}, …)"
         if isinstance(error, KilledWorker):
             raise ClusterError(
@@ -261,13 +297,13 @@ class Cluster:
             )
         if isinstance(error, StudyError):
             raise ClusterError(f"{what} could not be trained: {error}")
-        known = len(self._unfit)
+        known = set(self._unfit)
         end = time.monotonic() + CONNECT_SECONDS
         self._look(reporter)  # it may have fallen to a worker that came a moment ago and is unfit
         while self._asked and time.monotonic() < end:
             time.sleep(LOOK_SECONDS / 10)
             self._look(reporter)
-        if len(self._unfit) > known:
+        if self._unfit.keys() - known:
             raise _TrainAgainError
         raise ClusterError(f"{what} failed on its worker: {type(error).__name__}: {error}")
 
@@ -286,8 +322,9 @@ class Cluster:
         for address in sorted(self._fit - there):
             reporter.say(f"the worker at {address} is gone; what it was training begins again on another")
         self._fit &= there
-        for address in [address for address in self._asked if address not in there]:
-            del self._asked[address]
+        for gone in [address for address in (*self._asked, *self._unfit) if address not in there]:
+            self._asked.pop(gone, None)
+            self._unfit.pop(gone, None)  # one that comes back to its address may be fit
         for address in sorted(there - self._fit - set(self._unfit) - set(self._asked)):
             self._asked[address] = now
             # in a thread, since one that hangs never answers

@@ -22,7 +22,7 @@ from gelu_study.runs import ENGINE, RunConfig
 from gelu_study.sweep.grouping import train_together
 
 PROGRESS = "gelu-study progress"
-"""The topic of events {"task": key, "steps": network-steps taken so far}."""
+"""The topic of events {"task": key, "worker": address, "steps": network-steps taken so far}."""
 _EVERY_SECONDS = 1.0
 
 
@@ -53,7 +53,7 @@ def fitness(asked: dict[str, Any], device: str, names: list[str], data_root: str
 
 
 def train_stack(task: dict[str, Any]) -> dict[str, Any]:
-    """Train a stack: {"records": texts of their files, "warnings": texts}, or {"unfit": why not, "worker": address}.
+    """Train a stack: {"records": texts of their files, "warnings": texts} or {"unfit": why not}, and the "worker", its address.
 
     Raises what `training.train` raises.
     """
@@ -75,7 +75,12 @@ def train_stack(task: dict[str, Any]) -> dict[str, Any]:
         progress = _Progress(len(configs) if train_together(configs) else 1)
         records = list(training.train(configs, data, device, progress, checkpoints, deadline))
     said = [str(warning.message) for warning in caught if issubclass(warning.category, CheckpointWarning)]
-    return {"records": [record.to_json() for record in records], "warnings": said}
+    return {"records": [record.to_json() for record in records], "warnings": said, "worker": here}
+
+
+def forget(configs: list[dict[str, Any]], checkpoints: dict[str, Any]) -> None:
+    """Delete the checkpoints of runs that are recorded."""
+    Checkpoints(**checkpoints).remove(RunConfig.from_dict(values) for values in configs)
 
 
 @lru_cache(maxsize=2)
@@ -99,4 +104,4 @@ class _Progress:
         state = self._worker.state.tasks.get(self._task)
         if state is None or state.state != "executing":  # cancelled, or its client is gone
             raise _AbandonedError("the stack was given up")
-        self._worker.log_event(PROGRESS, {"task": self._task, "steps": self._steps})
+        self._worker.log_event(PROGRESS, {"task": self._task, "worker": self._worker.address, "steps": self._steps})

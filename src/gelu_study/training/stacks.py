@@ -8,6 +8,7 @@ record that says when; its neighbours in the stack never notice. Long trainings 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -303,7 +304,12 @@ def train(
     trained = torch.zeros(per_epoch, runs, device=device)
     clean = torch.zeros(-(-per_epoch // apart), runs, device=device)
     log = _Log(runs, SMOOTHING[first.network])
-    environment = {**environment_of(device), "stack": runs, "started": started.isoformat(timespec="seconds")}
+    environment = {
+        **environment_of(device),
+        "stack": runs,
+        "company": hashlib.sha256("".join(sorted(config.key for config in configs)).encode()).hexdigest()[:12],
+        "started": started.isoformat(timespec="seconds"),
+    }
     begin_epoch, earlier = 0, []
     if checkpoints and (found := checkpoints.read(trainer.configs)):
         begin_epoch, earlier = found[0].epoch, found[0].parts
