@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,17 @@ def test_status(capsys, trained):
     assert re.search(r"mnist-classifier +smoke +12 +12 +0 +0", out) and re.search(r"paper +90 +0 +0 +90", out)
     rows = json.loads(run(capsys, "status", "--ledger", trained, "--format", "json")[1])
     assert {row["scale"]: row["missing"] for row in rows if row["experiment"] == "mnist-classifier"}["smoke"] == 0
+
+
+def test_status_names_what_no_plan_asks_for_and_what_is_damaged(capsys, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "runs")
+    assert cli.main([*SMOKE, "--seeds", "7", "--ledger", str(tmp_path / "runs")]) == 0
+    cut = next((tmp_path / "runs").glob("*/*.json"))
+    cut.write_text(cut.read_text()[:-9])
+    for _ in range(2):  # also when the warning was seen long ago
+        _, out, _ = run(capsys, "status", "--ledger", tmp_path / "runs")
+    assert re.search(r"beyond every plan +0 +[56] +0 +0  of other seeds", out)
+    assert f"1 damaged in {tmp_path / 'runs' / 'damaged'}: restore them with git, or delete them" in out
 
 
 def test_verdicts_as_csv_json_and_text(capsys, trained, monkeypatch):

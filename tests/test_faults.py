@@ -295,6 +295,17 @@ def test_every_flipped_bit_of_a_record_is_noticed(record):
                 pytest.fail(f"bit {bit} of byte {position} was not noticed")
 
 
+def test_the_page_counts_the_records_with_a_checksum(tmp_path, record):
+    book = Ledger(tmp_path)
+    book.write(record)
+    assert faults.checksums(tmp_path) == "1 of the 1 records here end with their checksum."
+    text = book.path(record.config.key).read_text()
+    other = tmp_path / "00" / f"{'0' * 64}.json"
+    other.parent.mkdir(exist_ok=True)
+    other.write_text(text[: text.rindex(',\n"sha256"')] + "\n}\n")
+    assert faults.checksums(tmp_path).startswith("1 of the 2 records here end with their checksum. In the others")
+
+
 def test_every_truncated_record_is_noticed(record):
     sound = record.to_json()
     for length in range(len(sound)):

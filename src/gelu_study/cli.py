@@ -404,6 +404,8 @@ def _status(options: argparse.Namespace) -> int:
     print(f"{'experiment':<20} {'scale':<8} {'planned':>8} {'done':>6} {'diverged':>9} {'missing':>8}")
     for row in rows:
         print("{experiment:<20} {scale:<8} {planned:>8} {done:>6} {diverged:>9} {missing:>8}  {note}".format(**row).rstrip())
+    if damaged := [*(options.ledger / "damaged").glob("*")]:
+        print(f"{len(damaged)} damaged in {options.ledger / 'damaged'}: restore them with git, or delete them")
     return 0
 
 

@@ -23,7 +23,8 @@ def answer(found: study.Study) -> str:
     runs = found.table
     if found.chosen:
         behind = f"{len(runs)} of {len(found.planned)} runs of {found.planned[0].epochs} epochs, {runs['seed'].nunique()} seeds"
-        lines.append(f"- Behind it: {behind}, on {', '.join(sorted(set(runs['device'])))}.")
+        paired = "each percentage is the median over pairs of runs with the same seed"
+        lines.append(f"- Behind it: {behind}, on {', '.join(sorted(set(runs['device'])))}; {paired}.")
     return claim + "\n".join(lines).rstrip()
 
 

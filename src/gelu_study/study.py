@@ -138,15 +138,20 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def status(ledger: str | os.PathLike[str] | None = None) -> list[dict[str, str | int]]:
-    """Planned, done, diverged (counted in done) and missing runs, a row for each experiment and scale."""
+    """Planned, done, diverged (counted in done) and missing runs, a row for each experiment and scale.
+
+    A last row, `beyond every plan`, counts the records that none of them plans, if there are any.
+    """
     rows: list[dict[str, str | int]] = []
     held = Snapshot(ledger or paths.LEDGER)
     lengths: dict[str, set[int]] = defaultdict(set)
+    planned: set[str] = set()
     for record in held.read():
         lengths[record.config.trajectory].add(record.config.epochs)
     for experiment in protocols.EXPERIMENTS:
         for scale in protocols.SCALES:
             found = run(experiment, scale, train=False, ledger=held)
+            planned |= {config.key for config in found.planned}
             notes = ["more seeds follow once validation can choose a learning rate"] if found.choice_pending else []
             others = Counter(n for config in found.planned for n in lengths[config.trajectory] if n < config.epochs)
             notes += [f"{count} with {n} epochs instead of {found.planned[0].epochs}" for n, count in sorted(others.items())]
@@ -161,4 +166,8 @@ def status(ledger: str | os.PathLike[str] | None = None) -> list[dict[str, str |
                     "note": "; ".join(notes),
                 }
             )
+    if beyond := [record for record in held.read() if record.config.key not in planned]:
+        counts = {"done": len(beyond), "diverged": sum(record.status == "diverged" for record in beyond)}
+        note = "of other seeds, rates or epochs than a scale's own"
+        rows.append({"experiment": "beyond every plan", "scale": "", "planned": 0, **counts, "missing": 0, "note": note})
     return rows

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
@@ -218,6 +220,17 @@ FAULTS = (
     ),
 )
 """In the order of the table; texts are HTML. Whether the tests exist is tested."""
+
+
+def checksums(ledger: str | os.PathLike[str]) -> str:
+    """How many records end with their checksum, and what tells of a change in the others."""
+    found = list(Path(ledger).glob("[0-9a-f][0-9a-f]/*.json"))
+    sealed = sum('"sha256"' in path.read_text(encoding="utf-8", errors="replace")[-100:] for path in found)
+    text = f"{sealed:,} of the {len(found):,} records here end with their checksum."
+    if sealed < len(found):
+        text += " In the others, which are older, a changed digit may go unnoticed when they are read; `git status data/runs` "
+        text += "names every record that is not as it was published, and `git checkout -- data/runs` brings it back."
+    return text
 
 
 def table(repository: str = "") -> pd.DataFrame:

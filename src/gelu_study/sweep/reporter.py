@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -64,6 +63,9 @@ class Reporter:
     def _say(self) -> None:
         self._said = time.monotonic()
         rate = self._done_steps / max(self._said - self._begin, 1e-9)
-        left = (self._steps - self._done_steps) / rate if rate else math.inf
+        if rate <= 0:
+            print(f"{self._done_runs}/{self._runs} runs, no step taken yet", file=self._stream, flush=True)
+            return
+        left = (self._steps - self._done_steps) / rate
         when = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
         print(f"{self._done_runs}/{self._runs} runs, {rate:,.0f} steps/s, {when}", file=self._stream, flush=True)

@@ -48,7 +48,8 @@ def fitness(asked: dict[str, Any], device: str, names: list[str], data_root: str
         return {"unfit": str(error)}
     absent = [name for name in names if not datasets.available(name, data_root)]
     if absent:
-        return {"unfit": f"it has no data set {', '.join(absent)}; run `gelu-study data {' '.join(absent)}` there"}
+        mend = f"run `gelu-study data {' '.join(absent)}` there, or set GELU_STUDY_DATA to a folder that has it"
+        return {"unfit": f"it has no data set {', '.join(absent)}; {mend}"}
     return {"device_type": where.type, "revision": own["revision"]}
 
 
