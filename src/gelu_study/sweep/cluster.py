@@ -151,7 +151,7 @@ class Cluster:
         self._fit, self._unfit, self._types = set(), {}, set()
         self._look(reporter)
         if not self._asked:
-            start = f"`dask worker {self._client.scheduler.address} --nthreads 1`"
+            start = f"`dask worker {self._client.scheduler_info()['address']} --nthreads 1`"
             reporter.say(f"{self._name} has no worker yet; waiting for one, which {start} starts")
         while (not self._fit or self._asked) and not job.deadline.before_another(0):
             time.sleep(LOOK_SECONDS / 10)
