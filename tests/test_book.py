@@ -115,6 +115,34 @@ def test_the_pages_work_from_a_disk_too(chrome, book):
         assert visit.problems == []
 
 
+def test_figures_answer_to_the_pointer(chrome, address, recorded):
+    """A curve says which seed it is of, the legend hides an activation, and nothing is loaded before it is asked for."""
+    with reader.Visit(chrome, f"{address}{CLASSIFIER}.html") as visit:
+        page = visit.page
+        assert page.evaluate("typeof Bokeh") == "undefined"
+        for name in ("mnist-classifier-each-interval", "mnist-classifier-each-seed"):
+            page.locator(f"#{name} > summary").click()
+            page.locator(f"#{name}[data-drawn]").wait_for()
+        curves = page.locator("#mnist-classifier-each-seed canvas").first
+        curves.scroll_into_view_if_needed()
+        box, tip = curves.bounding_box(), page.get_by_text(re.compile(r"^(GELU \(tanh\)|ReLU|ELU), seed \d+$"))
+        for part in range(30, 90):
+            page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + part / 100 * box["height"])
+            page.wait_for_timeout(50)
+            if tip.count():
+                break
+        seed = int(tip.first.inner_text().rsplit(" ", 1)[1])
+        assert seed in {record.config.seed for record in recorded.records}
+        hidden = "Bokeh.documents.flatMap(d => [...d._all_models.values()]).filter(m => m.name === 'runs' && !m.visible).length"
+        assert page.evaluate(hidden) == 0
+        for part in range(5, 30, 2):  # the legend is above the curves, to the right
+            page.mouse.click(box["x"] + 0.9 * box["width"], box["y"] + part / 100 * box["height"])
+            if page.evaluate(hidden):
+                break
+        assert page.evaluate(hidden) == 1
+        assert visit.problems == []
+
+
 def test_the_search_finds_a_page(chrome, address):
     with reader.Visit(chrome, f"{address}search.html?q=dropout") as visit:
         visit.page.wait_for_selector("#search-results li a")

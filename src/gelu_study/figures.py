@@ -113,9 +113,9 @@ def learning_curves(
     `published.SMOOTHING`. `choice` holds the learning rates to show, by default those that validation chose. Raises
     `ConfigurationError` if the records are of several scales or none is of a chosen rate.
     """
-    shown, choice = _chosen(records, choice)
+    shown, choice = chosen_records(records, choice)
     keeps = sorted({record.config.keep_probability for record in shown}, reverse=True)
-    names = _ordered({record.config.activation for record in shown})
+    names = ordered({record.config.activation for record in shown})
     config = shown[0].config
     compared = config.experiment == published.CLASSIFIER.experiment and config.dataset == "mnist"
     cells = [(keep, split) for keep in keeps for split in splits]
@@ -126,11 +126,11 @@ def learning_curves(
             runs = [r for r in shown if (r.config.activation, r.config.keep_probability) == (name, keep)]
             if not runs:
                 continue
-            band(ax, name, *_curves(runs, split), gid=f"{name} {keep:g} {split}")
+            band(ax, name, *curves(runs, split), gid=f"{name} {keep:g} {split}")
             if compared and (paper := _published(name, keep, split, config.epochs)) is not None:
                 found_published = True
                 paper_curve(ax, name, *paper, gid=f"published {name} {keep:g} {split}")
-        ax.set_title(f"{SPLITS[split]} loss, {_condition(keep)}")
+        ax.set_title(f"{SPLITS[split]} loss, {condition(keep)}")
         ax.set_ylabel("log loss (nats)")
         log_axis(ax, "y")
         ax.set_xlim(0, config.epochs)
@@ -153,7 +153,7 @@ def distributions(table: pd.DataFrame, metric: str = "train_loss", choice: Choic
     if rows.empty:
         raise ConfigurationError("no run was trained at a chosen learning rate; there is nothing to draw")
     keeps = sorted(rows["keep_probability"].unique(), reverse=True)
-    names = _ordered(rows["activation"])
+    names = ordered(rows["activation"])
     compared = metric == "train_loss" and _at_papers_scale(rows)
     figure, axes = panels(len(keeps), height=0.8 + 0.5 * len(names), sharex=True)
     diverged = (rows["status"] == "diverged").to_numpy()
@@ -187,7 +187,7 @@ def distributions(table: pd.DataFrame, metric: str = "train_loss", choice: Choic
                 ax.plot(paper, place - 0.36, "D", mfc="white", mec=colour, mew=1.8, ms=6.5, zorder=5, clip_on=False)
         ax.set_yticks(range(len(names)), [activations.title(name) for name in names])
         ax.set_ylim(len(names) - 0.45, -0.6)
-        ax.set_title(_condition(keep).capitalize())
+        ax.set_title(condition(keep).capitalize())
         ax.tick_params(axis="y", length=0)
         log_axis(ax, "x")
     axes[-1].set_xlabel(METRICS[metric])
@@ -239,7 +239,7 @@ def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> Figu
         where = (0.99, place + 0.42)
         label = ax.annotate(row["verdict"], where, xycoords=("axes fraction", "data"), ha="right", va="center", size=11.5)
         label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # the margin's band runs behind it
-    labels = [f"{_rival(row)}\n{_condition(row['keep_probability'], short=True)}" for _, row in rows.iterrows()]
+    labels = [f"{_rival(row)}\n{condition(row['keep_probability'], short=True)}" for _, row in rows.iterrows()]
     ax.set_yticks(range(len(rows)), labels)
     ax.set_ylim(len(rows) - 0.35, -0.6)
     ax.tick_params(axis="y", length=0)
@@ -277,7 +277,7 @@ def caption(table: pd.DataFrame, scale: str, sentence: str = "", *, bands: bool 
     return " ".join(parts)
 
 
-def _chosen(records: Iterable[RunRecord], choice: Choice | None) -> tuple[list[RunRecord], Choice]:
+def chosen_records(records: Iterable[RunRecord], choice: Choice | None) -> tuple[list[RunRecord], Choice]:
     """The records at the chosen learning rates, of one scale."""
     runs = list(records)
     frame = ledger.table(runs)
@@ -289,7 +289,7 @@ def _chosen(records: Iterable[RunRecord], choice: Choice | None) -> tuple[list[R
     return shown, choice
 
 
-def _curves(runs: Sequence[RunRecord], split: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def curves(runs: Sequence[RunRecord], split: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Epochs [points] and smoothed log losses [runs, points], infinite where a diverged run has no more values."""
     config = runs[0].config
     name = {"train": "train_loss_smoothed", "validation": "validation_loss"}[split]
@@ -381,7 +381,7 @@ def log_axis(ax: Axes, which: str) -> None:
     ax.grid(True, axis=which)  # type: ignore[arg-type]
 
 
-def _ordered(names: Iterable[str]) -> list[str]:
+def ordered(names: Iterable[str]) -> list[str]:
     """Without repetition, in the order of `STYLES`."""
     found = set(names)
     return [name for name in STYLES if name in found]
@@ -393,7 +393,7 @@ def _jitter(count: int) -> NDArray[np.float64]:
     return 0.4 * ((np.arange(count) * golden) % 1 - 0.5) if count > 1 else np.zeros(count)
 
 
-def _condition(keep: float, short: bool = False) -> str:
+def condition(keep: float, short: bool = False) -> str:
     if keep == 1:
         return "no dropout"
     return f"dropout, keep {keep:g}" if short else f"dropout with keep probability {keep:g}"

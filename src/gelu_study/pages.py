@@ -15,7 +15,7 @@ import pandas as pd
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
-from gelu_study import activations, datasets, figures, protocols, published, statistics
+from gelu_study import activations, datasets, figures, interactive, protocols, published, statistics
 from gelu_study.study import Study
 
 SOURCE = "gelu_study_source"
@@ -354,6 +354,11 @@ def classifier_curves(found: Study) -> None:
         figures.caption(shown, found.scale, sentence, bands=True),
         shown["key"],
     )
+    interactive.show(
+        interactive.learning_curves(found.records, choice),
+        "mnist-classifier-each-seed",
+        "Point at the curve of each seed, hide an activation, look closer",
+    )
 
 
 def classifier_distributions(found: Study) -> None:
@@ -374,13 +379,15 @@ def classifier_intervals(found: Study) -> None:
     """The comparisons of the claim as a forest plot; nothing before validation could choose."""
     if found.chosen:
         shown = statistics.at_choice(found.table, found.chosen)
+        verdicts = statistics.verdicts(found.table, choice=found.chosen)
         figure(
-            figures.intervals(statistics.verdicts(found.table, choice=found.chosen)),
+            figures.intervals(verdicts),
             "mnist-classifier-intervals",
             "Ratio of GELU's training loss to each rival's, with 95 % intervals and the margin of 5 %",
             figures.caption(shown, found.scale, "GELU's final training loss as a multiple of its rival's."),
             shown["key"],
         )
+        interactive.show(interactive.intervals(verdicts), "mnist-classifier-each-interval", "Point at an interval for its numbers")
 
 
 def _choice(found: Study) -> dict[tuple[str, float], float]:

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
-from gelu_study import notebooks, pages, paths
+from gelu_study import interactive, notebooks, pages, paths
 from gelu_study.errors import NotebookError, StudyError
 from gelu_study.ledger import Ledger, table
 
@@ -57,6 +57,7 @@ def build(
             executed = _execute(stage, repository, ledger)
             _write_records(stage / "extra" / "records", executed, Ledger(ledger or paths.LEDGER))
             notebooks.copy_mathjax(stage / "extra" / "vendor" / "mathjax")
+            interactive.copy_library(stage / "extra" / "vendor" / "bokeh")
             configuration = configure(yaml.safe_load((stage / "_config.yml").read_text(encoding="utf-8")), repository)
             (stage / "_config.yml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
             built = _render(stage, Path(name))
