@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 PREFIX = "/a/sub-path/"
@@ -173,5 +174,21 @@ IS_SCHEME = """scheme => {
     return scheme === 'dark' ? r + g + b < 120 : r + g + b > 720;
 }"""
 """Whether the page is dark, or light."""
+
+THE_THEMES_OWN = {"label-content-name-mismatch", "aria-required-children"}
+"""Rules of axe that the theme's own parts break."""
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe finds serious or worse on a page, the theme's own aside; of a long table only the first rows are looked at."""
+    options = {"resultTypes": ["violations"], "iframes": False}
+    found = Axe().run(page, {"exclude": [["main tbody tr:nth-child(n+12)"]]}, options).response["violations"]
+    return [
+        f"{rule['id']}: {rule['help']}: {node['html'][:150]}"
+        for rule in found
+        if rule["impact"] in ("serious", "critical") and rule["id"] not in THE_THEMES_OWN
+        for node in rule["nodes"]
+    ]
+
 
 LINKS = """() => [...document.querySelectorAll('a[href]')].map(link => link.href)"""

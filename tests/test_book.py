@@ -74,6 +74,7 @@ def test_a_page_can_be_read(chrome, address, recorded, name, width, scheme, othe
 
         assert page.evaluate(reader.OVERFLOW) == []
         assert page.evaluate(reader.LOW_CONTRAST) == []
+        assert reader.barriers(page) == []
         page.wait_for_function(reader.IS_SCHEME, arg=scheme)
         page.emulate_media(color_scheme=other)
         page.wait_for_function(reader.IS_SCHEME, arg=other)

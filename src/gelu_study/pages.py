@@ -61,13 +61,13 @@ def figure(drawn: Figure, name: str, alt: str, caption: str, keys: Iterable[str]
 
 def table(frame: pd.DataFrame, name: str, caption: str, keys: Iterable[str]) -> None:
     """Show a table, whose cells are HTML, with its caption and a link to the records it is made from."""
-    body = f'<div class="study-scroll">{_rows(frame)}</div><figcaption>{caption} {_LINK}</figcaption>'
+    body = f"{_scrolling(frame)}<figcaption>{caption} {_LINK}</figcaption>"
     _show(body, name, frame.to_string(index=False), keys)
 
 
 def plain_table(frame: pd.DataFrame) -> None:
     """Show a table, whose cells are HTML, that is not made from single records."""
-    shown = {"text/html": f'<div class="study-table study-scroll">{_rows(frame)}</div>', "text/plain": frame.to_string(index=False)}
+    shown = {"text/html": _scrolling(frame, "study-table"), "text/plain": frame.to_string(index=False)}
     display(shown, raw=True)
 
 
@@ -479,7 +479,7 @@ def record_table(runs: pd.DataFrame) -> None:
     if runs.empty:
         text("The ledger holds no record.")
         return
-    shown = {"text/html": f'<div class="study-scroll study-tall">{_rows(run_table(runs))}</div>', "text/plain": f"{len(runs)} runs"}
+    shown = {"text/html": _scrolling(run_table(runs), "study-tall"), "text/plain": f"{len(runs)} runs"}
     display(shown, raw=True)
 
 
@@ -520,6 +520,12 @@ def _show(body: str, name: str, plain: str, keys: Iterable[str]) -> None:
     body = body.replace(_LINK, link)
     shown = {"text/html": f'<figure class="study-figure" id="{name}">{body}</figure>', "text/plain": plain}
     display(shown, raw=True, metadata={SOURCE: {"name": name, "keys": found}} if found else {})
+
+
+def _scrolling(frame: pd.DataFrame, kind: str = "") -> str:
+    """A table in a box that scrolls, by the keyboard too."""
+    what = f"Table of {len(frame)} rows, which scrolls"
+    return f'<div class="{f"study-scroll {kind}".strip()}" tabindex="0" role="group" aria-label="{what}">{_rows(frame)}</div>'
 
 
 def _rows(frame: pd.DataFrame) -> str:
