@@ -17,6 +17,7 @@ epochs = $(if $(EPOCHS),--epochs "$(EPOCHS)")
 cluster = $(if $(and $(SCHEDULER),$(WORKERS)),$(error give WORKERS= or SCHEDULER=, not both))$(if $(SCHEDULER),--scheduler "$(SCHEDULER)") $(if $(WORKERS),--workers "$(WORKERS)")
 ledger = $(if $(LEDGER),--ledger "$(LEDGER)")
 repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
+site = $(if $(SITE),--site "$(SITE)")
 import = $(if $(DATA),$(study) data "$(dataset)" --from "$(DATA)")
 
 .DEFAULT_GOAL := help
@@ -30,10 +31,11 @@ help: ## list the targets
 	@echo '  DEVICE=cpu|cuda|mps  SEEDS=0-4,9  EPOCHS=50  TIME_LIMIT=seconds  LEDGER=folder of records  DATA=folder to import data sets from'
 	@echo '  WORKERS=processes of this machine  SCHEDULER=address of a Dask scheduler, tcp://host:8786; for make reproduce'
 	@echo '  EXPERIMENT=mnist-classifier  SCALE=smoke|quick|paper|powered  REPOSITORY=address, for the buttons of the book'
+	@echo '  SITE=address where the book is published, for its site map, cards and 404 page'
 	@echo '  PYTHON=python3  VENV=.venv, the environment; made when it is missing or the lock has changed  PORT=8000'
 
 book: environment ## execute every notebook against the ledger and build the site in book/_build/html; trains nothing
-	$(study) book $(ledger) $(repository)
+	$(study) book $(ledger) $(repository) $(site)
 
 test: environment ## run the tests; those on real data need DATA= or `make data`
 	$(import)
@@ -62,7 +64,7 @@ lab: environment ## open JupyterLab on the notebooks
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $$(test "$$(id -u)" != 0 || echo --allow-root)
 
 serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
-	@test -f book/_build/html/index.html || $(study) book $(ledger) $(repository)
+	@test -f book/_build/html/index.html || $(study) book $(ledger) $(repository) $(site)
 	$(python) -m http.server "$(PORT)" --bind 127.0.0.1 --directory book/_build/html
 
 bench: environment ## measure training speed, or what a sweep costs, on this machine (WHAT=mnist|cifar|sweep)

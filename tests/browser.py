@@ -33,6 +33,19 @@ class _Handler(SimpleHTTPRequestHandler):
         inside = path.removeprefix(PREFIX)
         return super().translate_path(f"/{inside}" if path.startswith(PREFIX) else "/there is nothing outside the sub-path")
 
+    def send_error(self, code: int, *arguments: Any) -> None:
+        """Answer with the site's own page for an address that leads nowhere, if it has one, as GitHub Pages does."""
+        page = Path(self.directory) / "404.html"
+        if code != 404 or not page.is_file() or not self.path.startswith(PREFIX):
+            super().send_error(code, *arguments)
+            return
+        body = page.read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def log_message(self, format: str, *args: Any) -> None:
         pass
 

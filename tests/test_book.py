@@ -17,7 +17,6 @@ from playwright.sync_api import Browser
 
 import browser as reader
 from gelu_study import notebooks, paths, site, study
-from gelu_study.errors import NotebookError
 from gelu_study.ledger import Ledger
 
 PAGES = site.expected_pages(paths.BOOK / "_toc.yml")
@@ -176,122 +175,6 @@ def test_the_site_holds_every_record_and_a_table_of_all(book):
 def test_no_path_of_this_machine_is_on_a_page(book):
     for page in book.rglob("*.html"):
         assert str(paths.ROOT) not in page.read_text(encoding="utf-8")
-
-
-# What the build checks by itself
-
-
-@pytest.fixture
-def small(tmp_path) -> Path:
-    """A sound site of two pages."""
-    page = '<html><body><h1 id="top">A</h1><a href="b.html#there">b</a><a href="https://arxiv.org/">x</a>{}</body></html>'
-    (tmp_path / "a.html").write_text(page.format('<img src="picture.svg">'))
-    (tmp_path / "b.html").write_text('<html><body><h1>B</h1><p id="there"></p><a href="#there">up</a></body></html>')
-    (tmp_path / "picture.svg").write_text("<svg/>")
-    return tmp_path
-
-
-def test_a_sound_site_has_no_problems(small):
-    assert site.check(small, ["a", "b"]) == []
-
-
-@pytest.mark.parametrize(
-    ("added", "complaint"),
-    [
-        ('<a href="c.html">c</a>', "c.html does not exist"),
-        ('<a href="b.html#nowhere">b</a>', "a place that the page does not have"),
-        ('<a href="/b.html">b</a>', "breaks under a sub-path"),
-        ('<a href="../b.html">b</a>', "leads out of the site"),
-        ('<img src="absent.png">', "absent.png does not exist"),
-        ('<script src="https://cdn.example/x.js"></script>', "from another host"),
-        ('<img src="//cdn.example/x.png">', "from another host"),
-        ('<link rel="stylesheet" href="http://cdn.example/x.css">', "from another host"),
-        ('<div class="output traceback highlight">ValueError</div>', "failed cell"),
-        ('<div class="output stderr">UserWarning</div>', "failed cell"),
-        ("<pre>Traceback (most recent call last):</pre>", "failed cell"),
-    ],
-)
-def test_a_page_that_is_not_sound_is_named(small, added, complaint):
-    page = small / "a.html"
-    page.write_text(page.read_text().replace("</body>", f"{added}</body>"))
-    problems = site.check(small, ["a", "b"])
-    assert len(problems) == 1
-    assert problems[0].startswith("a.html")
-    assert complaint in problems[0]
-
-
-def test_a_page_that_is_missing_or_has_no_heading_is_named(small):
-    (small / "b.html").write_text('<p id="there">no heading</p>')
-    assert site.check(small, ["a", "b", "c"]) == ["c.html is missing", "b.html has no heading"]
-
-
-def test_the_pages_are_those_of_the_table_of_contents(tmp_path):
-    toc = tmp_path / "_toc.yml"
-    toc.write_text(
-        "format: jb-book\nroot: index\nparts:\n- chapters:\n  - file: one\n    sections:\n    - file: two\n- chapters:\n  - file: three\n"
-    )
-    assert site.expected_pages(toc) == ["index", "one", "two", "three"]
-
-
-def test_the_repository_comes_from_the_setting_then_from_github():
-    github = {"GITHUB_SERVER_URL": "https://code.example", "GITHUB_REPOSITORY": "owner/name"}
-    assert site.repository_address({}) == ""
-    assert site.repository_address(github) == "https://code.example/owner/name"
-    assert site.repository_address({**github, "REPOSITORY": "https://other.example/a/b/"}) == "https://other.example/a/b"
-
-
-def test_buttons_appear_only_with_a_repository():
-    base = {"title": "x", "html": {"use_repository_button": False, "use_issues_button": False}}
-    assert site.configure(base, "") == base
-    found = site.configure(base, "https://code.example/owner/name")
-    assert found["repository"]["url"] == "https://code.example/owner/name"
-    assert found["html"]["use_repository_button"] is True
-    options = found["sphinx"]["config"]["html_theme_options"]
-    assert options["use_repository_button"] and options["use_issues_button"]
-    assert options["repository_url"] == "https://code.example/owner/name"
-    assert options["repository_provider"] == "github", "the theme refuses a host that it does not know"
-    assert base == {"title": "x", "html": {"use_repository_button": False, "use_issues_button": False}}
-
-
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("reading sources\n\x1b[91m/x/verdicts.md:3: WARNING: cross-reference\x1b[39;49;00m\nbuild finished", "verdicts.md:3: WARNING"),
-        ("loading\nSphinx error:\nProvider not recognized\nTraceback (most recent call last):\n  File\nRuntimeError:\n====", "Provider not"),
-    ],
-)
-def test_what_jupyter_book_complains_of_is_shown_and_little_else(said, shown):
-    lines = site.complaints(said)
-    assert shown in "\n".join(lines)
-    assert len(lines) <= 3
-    assert not any("Traceback" in line or "\x1b" in line for line in lines)
-
-
-def test_a_repository_that_is_no_address_is_refused(tmp_path):
-    with pytest.raises(site.SiteError, match="give its address"):
-        site.build(output=tmp_path / "html", repository="owner/name")
-
-
-def test_a_folder_that_is_no_site_is_not_replaced(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(site.SiteError, match="will not be replaced"):
-        site.build(output=tmp_path)
-    assert (tmp_path / "thesis.tex").read_text() == "years of work"
-
-
-def test_a_notebook_that_fails_leaves_the_last_site_as_it_was(tmp_path, monkeypatch):
-    output = tmp_path / "html"
-    output.mkdir()
-    (output / "index.html").write_text("the last site")
-
-    def fail(*_arguments, **_options):
-        raise NotebookError("cell 3 failed")
-
-    monkeypatch.setattr(notebooks, "execute", fail)
-    with pytest.raises(NotebookError, match="cell 3 failed"):
-        site.build(output=output)
-    assert [path.name for path in tmp_path.iterdir()] == ["html"]
-    assert (output / "index.html").read_text() == "the last site"
 
 
 def _shown(executed: Path) -> str:

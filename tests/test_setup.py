@@ -226,6 +226,7 @@ def test_an_environment_that_failed_to_install_is_not_taken_for_a_good_one(stub:
     ("arguments", "expected"),
     [
         (["book", "REPOSITORY=https://example.org/a/b"], ["book><--repository><https://example.org/a/b>"]),
+        (["book", "SITE=https://example.org/a"], ["book><--site><https://example.org/a>"]),
         (["book", "LEDGER=my runs"], ["book><--ledger><my runs>"]),
         (["data"], ["data><mnist>"]),
         (["data", "DATA=my data"], ["data><mnist><--from><my data>"]),

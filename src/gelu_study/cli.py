@@ -257,6 +257,13 @@ def _parser() -> argparse.ArgumentParser:
         help="the repository's address, for the book's buttons (default: REPOSITORY, or GitHub's own variables; none, no buttons)",
     )
 
+    book.add_argument(
+        "--site",
+        default="",
+        metavar="URL",
+        help="the address where the pages will be published, for a site map, cards and a 404 page (default: none of these)",
+    )
+
     command("readme", "Write the answer in README.md anew from the project's records.")
 
     quick = command(
@@ -490,7 +497,7 @@ def _notebook(options: argparse.Namespace) -> int:
 def _book(options: argparse.Namespace) -> int:
     from gelu_study import site
 
-    print(site.build(output=options.output, repository=options.repository, ledger=options.ledger))
+    print(site.build(output=options.output, repository=options.repository, ledger=options.ledger, site=options.site))
     return 0
 
 

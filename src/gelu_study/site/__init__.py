@@ -7,7 +7,6 @@ network, and its pages load nothing from elsewhere.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -16,16 +15,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import yaml
 
-from gelu_study import interactive, notebooks, pages, paths
+from gelu_study import claims, interactive, notebooks, pages, paths, statistics, study
 from gelu_study.errors import NotebookError, StudyError
 from gelu_study.ledger import Ledger, table
+from gelu_study.site.checks import check, missing_figures, wrong_numbers
+from gelu_study.site.publishing import configure, draw_card, write_site_map
 
 
 class SiteError(StudyError):
@@ -36,11 +35,14 @@ def build(
     output: str | os.PathLike[str] = paths.BOOK / "_build" / "html",
     repository: str | None = None,
     ledger: str | os.PathLike[str] | None = None,
+    site: str = "",
 ) -> Path:
     """Build the book from the records in `ledger` (default: the project's) into the folder `output`, which is returned.
 
     `repository` is the address that buttons and links to the repository use; by default `repository_address()`; without
-    one there are none. Raises `SiteError` or `NotebookError` and leaves an earlier site as it was.
+    one there are none. `site` is where the pages will be published, for what only works with an address: a site map, cards
+    for those who link to a page, and a page for addresses that lead nowhere. Raises `SiteError` or `NotebookError` and
+    leaves an earlier site as it was.
     """
     output = Path(output).absolute()
     if output.exists() and not (output / "index.html").is_file() and (not output.is_dir() or any(output.iterdir())):
@@ -48,6 +50,9 @@ def build(
     repository = repository_address() if repository is None else repository.strip().rstrip("/")
     if repository and not re.fullmatch(r"https?://[^\s/]+/\S+", repository):
         raise SiteError(f"REPOSITORY is {repository!r}; give its address, for instance https://example.org/owner/name")
+    site = site.strip().rstrip("/")
+    if site and not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]+)?", site):
+        raise SiteError(f"SITE is {site!r}; give the address where the book will be, for instance https://owner.example.org/name")
     work = paths.BOOK / "_build"
     try:
         work.mkdir(exist_ok=True)
@@ -58,10 +63,17 @@ def build(
             _write_records(stage / "extra" / "records", executed, Ledger(ledger or paths.LEDGER))
             notebooks.copy_mathjax(stage / "extra" / "vendor" / "mathjax")
             interactive.copy_library(stage / "extra" / "vendor" / "bokeh")
-            configuration = configure(yaml.safe_load((stage / "_config.yml").read_text(encoding="utf-8")), repository)
+            found = study.run("mnist-classifier", "powered", train=False, ledger=ledger)
+            verdicts = statistics.verdicts(found.table, choice=found.chosen)
+            card = draw_card(verdicts, stage / "_static") if site and found.chosen else ""
+            configuration = configure(yaml.safe_load((stage / "_config.yml").read_text(encoding="utf-8")), repository, site, card)
             (stage / "_config.yml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
             built = _render(stage, Path(name))
-            problems = check(built, expected_pages(stage / "_toc.yml"))
+            expected = expected_pages(stage / "_toc.yml")
+            if site:
+                write_site_map(built, expected, site)
+            problems = check(built, expected, site) + missing_figures(built, executed)
+            problems += wrong_numbers(built / "index.html", claims.verdicts(ledger), verdicts)
             if problems:
                 shown = "\n".join(f"  {problem}" for problem in problems[:10])
                 more = f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""
@@ -80,20 +92,6 @@ def repository_address(environment: Mapping[str, str] = os.environ) -> str:
     return f"{server.rstrip('/')}/{name}" if server and name else ""
 
 
-def configure(configuration: dict[str, Any], repository: str) -> dict[str, Any]:
-    """Jupyter Book's configuration with the repository's buttons switched on, if there is a repository."""
-    result = copy.deepcopy(configuration)
-    if repository:
-        result.setdefault("repository", {})["url"] = repository
-        # of the theme's own options too, since those that the book sets replace Jupyter Book's
-        options = result.setdefault("sphinx", {}).setdefault("config", {}).setdefault("html_theme_options", {})
-        options |= {"repository_url": repository, "use_repository_button": True, "use_issues_button": True}
-        if not re.search("github|gitlab|bitbucket", repository):
-            options["repository_provider"] = "github"  # the theme refuses a host that it does not know
-        result.setdefault("html", {}).update(use_repository_button=True, use_issues_button=True)
-    return result
-
-
 def expected_pages(toc: Path) -> list[str]:
     """The pages that a table of contents promises, as file names without suffix."""
     contents = yaml.safe_load(toc.read_text(encoding="utf-8"))
@@ -106,82 +104,6 @@ def expected_pages(toc: Path) -> list[str]:
             yield from (name for value in node for name in files(value))
 
     return list(files(contents))
-
-
-def check(site: Path, expected: list[str]) -> list[str]:
-    """What is wrong with a built site, a line each: absent pages, failed cells, dead links, references to other hosts."""
-    problems = [f"{name}.html is missing" for name in expected if not (site / f"{name}.html").is_file()]
-    found = (path for path in sorted(site.rglob("*.html")) if not {"vendor", "_static"} & set(path.relative_to(site).parts))
-    read = {path: _Page(path) for path in found}
-    for path, page in read.items():
-        name = path.relative_to(site).as_posix()
-        if re.search(_FAILURE, page.text):
-            problems.append(f"{name} shows a failed cell or a warning")
-        if path.stem in expected and not page.heading:
-            problems.append(f"{name} has no heading")
-        for tag, address in page.loads:
-            if urlsplit(address).scheme in ("http", "https") or address.startswith("//"):
-                problems.append(f"{name} loads <{tag}> from another host: {address}")
-        for address in {address for _, address in page.loads} | page.links:
-            problem = _dead(site, path, address, read)
-            if problem:
-                problems.append(f"{name}: {problem}")
-    for sheet in site.rglob("*.css"):
-        if re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", sheet.read_text(encoding="utf-8", errors="replace")):
-            problems.append(f"{sheet.relative_to(site).as_posix()} loads something from another host")
-    return problems
-
-
-_FAILURE = r'class="[^"]*\b(traceback|output error|stderr)\b|Traceback \(most recent call last\)'
-
-
-class _Page(HTMLParser):
-    """What a page loads and where it links to."""
-
-    _LOADING = ("script", "img", "iframe", "source", "video", "audio", "embed")
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.loads: list[tuple[str, str]] = []
-        self.links: set[str] = set()
-        self.anchors: set[str] = set()
-        self.heading = False
-        self.text = path.read_text(encoding="utf-8")
-        self.feed(self.text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value for name, value in attrs if value}
-        self.anchors |= {found[name] for name in ("id", "name") if name in found}
-        self.heading |= tag == "h1"
-        if tag in self._LOADING and (address := found.get("src")):
-            self.loads.append((tag, address))
-        elif tag == "link" and (address := found.get("href")):
-            kind = found.get("rel", "")
-            if any(word in kind for word in ("stylesheet", "icon", "preload", "preconnect", "dns-prefetch")):
-                self.loads.append((tag, address))
-        elif tag == "a" and (address := found.get("href")):
-            self.links.add(address)
-
-
-def _dead(site: Path, page: Path, address: str, read: Mapping[Path, _Page]) -> str:
-    """Why an address inside the site leads nowhere; nothing for a good one, or one outside."""
-    parts = urlsplit(address)
-    if parts.scheme or parts.netloc:
-        return ""
-    if parts.path.startswith("/"):
-        return f"{address} begins at the host's root, so it breaks under a sub-path"
-    target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
-    if target.is_dir():
-        target /= "index.html"
-    if not target.is_relative_to(site.resolve()) and target != page:
-        return f"{address} leads out of the site"
-    if not target.is_file():
-        return f"{address} does not exist"
-    anchor = unquote(parts.fragment)
-    known = read.get(target) or read.get(site / target.relative_to(site.resolve()) if target != page else page)
-    if anchor and known is not None and anchor not in known.anchors:
-        return f"{address} names a place that the page does not have"
-    return ""
 
 
 def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None) -> list[Path]:
