@@ -18,18 +18,8 @@ if "google.colab" in sys.modules and not os.path.isfile("../pyproject.toml"):
     if not os.path.isdir("gelu-study"):
         subprocess.run(["git", "clone", "--quiet", "--depth=1", "--branch={branch}", "{address}", "gelu-study"], check=True)
     os.chdir("gelu-study/notebooks")
-    sys.path.insert(0, os.path.abspath("../src"))
-    import importlib.metadata
-    import tomllib
-
-    with open("../pyproject.toml", "rb") as file:
-        wanted = {{line.split("=")[0].rstrip("<>!~ "): line for line in tomllib.load(file)["project"]["dependencies"]}}
-    names = [found.metadata["Name"] or "" for found in importlib.metadata.distributions()]
-    there = {{name.lower().replace("_", "-") for name in names}}
-    book = {{"jupyterlab", "jupyter-book", "sphinxext-opengraph", "sphinx-notfound-page"}}
-    lacking = [line for name, line in wanted.items() if name not in there | book]
-    if lacking:
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *lacking], check=True)
+    subprocess.run([sys.executable, "../.binder/install.py"], check=True)
+    sys.path.insert(0, os.path.abspath("../src"))  # what is installed now is found by the next start only
 '''
 
 
