@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import docutils.utils
 import nbformat
 import pytest
 import yaml
+from docutils import nodes
 from PIL import Image
 
 import browser as reader
 from gelu_study import claims, notebooks, paths, site, statistics, study
 from gelu_study.errors import NotebookError
-from gelu_study.site import checks, publishing
+from gelu_study.site import checks, description, publishing
 
 SITE = f"https://owner.example{reader.PREFIX}".rstrip("/")
 GITHUB = "https://github.com/owner/name"
@@ -99,6 +101,18 @@ def test_a_page_says_what_a_card_of_it_shows(published):
         assert image.format == "PNG"
         assert image.size == (int(tags["og:image:width"]), int(tags["og:image:height"])) == (1200, 630)
         assert len(image.convert("RGB").getcolors(maxcolors=100_000) or []) > 50, "not blank"
+
+
+def test_a_description_is_a_sentence_for_people():
+    page = docutils.utils.new_document("page")
+    page += nodes.citation("", nodes.paragraph("", "Marc G. Somebody. A title."))
+    assert description.first_sentence(page) == ""
+    page += nodes.paragraph("", "", nodes.Text("  "), nodes.strong("", "The question."), nodes.Text(" Is it Nair [2010]\nor "))
+    page[-1] += [nodes.math("", r"x\,\Phi(x)"), nodes.Text("? It is.")]
+    assert description.first_sentence(page) == "Is it Nair or x Φ(x)?"
+    page[-1].clear()
+    page[-1] += nodes.Text("word " * 100)
+    assert description.first_sentence(page) == ("word " * 60).strip() + " …"
 
 
 def test_the_site_map_names_every_page_and_nothing_else(published):

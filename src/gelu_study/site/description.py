@@ -15,14 +15,16 @@ LENGTH = 300
 
 def first_sentence(page: nodes.document) -> str:
     """The first sentence of a page, without a bold lead-in, citations and the marks of formulas; empty for a page without any."""
-    paragraph = next((node for node in page.findall(nodes.paragraph) if node.astext().strip()), None)
+    found = (node for node in page.findall(nodes.paragraph) if node.astext().strip())
+    paragraph = next((node for node in found if not isinstance(node.parent, nodes.citation)), None)
     if paragraph is None:
         return ""
     parts = [child for child in paragraph.children if child.astext().strip()]
     if isinstance(parts[0], nodes.strong) and parts[0].astext().endswith((".", ":")):
         parts = parts[1:] or parts
     first = paragraph.index(parts[0])
-    words = " ".join("".join(child.astext() for child in paragraph.children[first:]).split())
+    words = "".join(child.astext() for child in paragraph.children[first:]).replace(r"\,", " ").replace(r"\Phi", "Φ")
+    words = " ".join(words.split())
     words = re.sub(r"\s*\[[^\]]*\b\d{4}\w?\]", "", words)  # a citation: Nair and Hinton [2010] keeps its names
     sentence = re.split(r"(?<=[.?!])\s", words, maxsplit=1)[0].strip()
     return sentence if len(sentence) <= LENGTH else f"{sentence[:LENGTH].rsplit(' ', 1)[0]} …"
