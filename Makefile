@@ -39,7 +39,7 @@ book: environment ## execute every notebook against the ledger and build the sit
 
 test: environment ## run the tests; those on real data need DATA= or `make data`
 	$(import)
-	$(python) -m pytest --numprocesses 2 --dist loadfile
+	$(python) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 fuzz: environment ## try the fuzz tests with N= fresh examples a property (5000)
 	GELU_STUDY_FUZZ="$(or $(N),5000)" $(python) -m pytest tests/test_fuzz.py tests/test_fuzz_files.py tests/test_fuzz_runs.py --hypothesis-show-statistics

@@ -12,6 +12,13 @@ from gelu_study import datasets, pages, protocols, statistics
 from gelu_study.datasets import Dataset
 from gelu_study.runs import RunConfig
 
+FIRST = ("test_cluster.py", "test_book.py", "test_site.py")
+"""Files that take minutes: begun last, one of them would keep a single process busy while the other has nothing to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in FIRST)
+
 
 def lacking(what: str, reason: str) -> None:
     """Skip the test for want of `what`, or fail where it is required (by `.ci/run`, for instance)."""

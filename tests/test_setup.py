@@ -255,7 +255,7 @@ def test_options_pass_through(stub: Path, arguments: list[str], expected: list[s
 @needs_make
 def test_tests_import_the_data_first(stub: Path) -> None:
     assert make(stub, "test", "DATA=my data", f"PYTHON={sys.executable}").returncode == 0
-    assert calls(stub)[-2:] == ["<-m><gelu_study><data><mnist><--from><my data>", "<-m><pytest><--numprocesses><2><--dist><loadfile>"]
+    assert calls(stub)[-2:] == ["<-m><gelu_study><data><mnist><--from><my data>", "<-m><pytest><--numprocesses><2><--dist><loadfile><--no-loadscope-reorder>"]
 
 
 @needs_make
