@@ -20,6 +20,7 @@ rates = [1e-3, 1]  # learning rates
 keep: float = 0.5  # of a hidden unit
 epochs = 3  # passes over the data
 train = True  # whether to train
+folder = ""  # of what
 """
 
 
@@ -47,6 +48,7 @@ def test_parameters_are_read_with_type_default_and_comment(notebook):
         "keep": ("float", 0.5, "of a hidden unit"),
         "epochs": ("int", 3, "passes over the data"),
         "train": ("bool", True, "whether to train"),
+        "folder": ("str", "", "of what"),
     }
 
 
@@ -189,7 +191,7 @@ def test_a_cell_that_fails_before_the_parameters_is_counted_as_in_the_source(tmp
 
 
 def test_a_folder_of_this_machine_is_not_shown_whole(notebook, tmp_path):
-    output = notebooks.execute(notebook("pass"), tmp_path / "out.ipynb", {"scale": str(tmp_path / "my runs")})
+    output = notebooks.execute(notebook("pass"), tmp_path / "out.ipynb", {"folder": str(tmp_path / "my runs")})
     shown = output.read_text().split('"Parameters')[-1].rsplit("cell_type", 1)[-1]
     assert "…/my runs" in shown
     assert str(tmp_path) not in shown

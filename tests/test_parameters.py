@@ -47,6 +47,7 @@ OTHER: dict[str, Any] = {
     "device": "cuda:1",
     "differences": [3.0],
     "draw_sizes": [4],
+    "classifier_epochs": [5, 50],
     "draws": 150,
     "dtype": "bfloat16",
     "dtypes": ["bfloat16"],
@@ -94,7 +95,9 @@ OTHER: dict[str, Any] = {
     "shown_seed": 1,
     "sigma": 0.5,
     "sigmas": [0.75],
+    "soi_draws": [10, 60],
     "steps": [1, 7],
+    "table_points": [1.0],
     "tokens": 16,
     "train": True,
     "units": ["gelu", "relu"],
@@ -107,16 +110,13 @@ OTHER: dict[str, Any] = {
 """Another valid value of the parameters of each name."""
 
 OTHER_IN: dict[tuple[str, str], Any] = {
-    ("definition", "draws"): [10, 60],
-    ("definition", "points"): [1.0],
     ("approximations", "dtypes"): ["float64"],
-    ("paper-against-code", "epochs"): [5, 50],
 }
 """Where another value than that is needed: by notebook and name."""
 
 BESIDE: dict[str, dict[str, Any]] = {
     "approximations": {"dtypes": ["float32"], "points": 50, "points_float64": 40},
-    "definition": {"draws": [10, 50]},
+    "definition": {"soi_draws": [10, 50]},
     "explorer": {"widgets": False},
     "how-sure": {"resamples": 20, "most_seeds": 5},
     "transformer-block": {"units": ["gelu"], "tokens": 8, "d_model": 64, "seeds": [0]},

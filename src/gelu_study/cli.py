@@ -267,7 +267,13 @@ def _parser() -> argparse.ArgumentParser:
     command("readme", "Write the answer in README.md anew from the project's records.")
 
     quick = command(
-        "quick", "Train a reduced version on this machine, in minutes, and make its page.", "device", "ledger", "data-root"
+        "quick", "Train a reduced version on this machine, in minutes, and make its page.", "device", "data-root"
+    )
+    quick.add_argument(
+        "--ledger",
+        type=folder,
+        metavar="FOLDER",
+        help=f"the folder of records (default: the project's are read, new ones go to {paths.shown(paths.OWN)})",
     )
     page = paths.ROOT / "build" / "quick"
     quick.add_argument("--output", type=folder, default=page, metavar="FOLDER", help="where its page goes")
@@ -537,7 +543,7 @@ def _quick(options: argparse.Namespace) -> int:
         "scale": "quick",
         "dataset": dataset,
         "train": False,
-        "ledger": str(options.ledger.absolute()),
+        "ledger": str(options.ledger.absolute()) if options.ledger else "",
         "seeds": options.seeds or [],
     }
     output = options.output / "mnist-classifier.ipynb"

@@ -2,7 +2,12 @@
 
 
 class StudyError(Exception):
-    """The base of the package's own errors; the command line prints it without a traceback and exits with 2."""
+    """The base of the package's own errors; the command line prints it without a traceback and exits with 2, a notebook shows the
+    message alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in a traceback's place: how the package came to the error is nothing to a person at a notebook."""
+        return str(self).splitlines()
 
 
 class ConfigurationError(StudyError, ValueError):

@@ -277,6 +277,27 @@ def _put_back(place: Path, path: Path) -> bool:
     return True
 
 
+class WithOwn(Ledger):
+    """Records of one's own beside the project's: both are read, the project's first; only one's own are written."""
+
+    def __init__(self, own: str | os.PathLike[str], project: str | os.PathLike[str]) -> None:
+        super().__init__(own)
+        self.project = Ledger(project)
+
+    def read(self) -> list[RunRecord]:
+        """Every sound record, ordered by key; a run that both folders hold counts once, with the project's record."""
+        found = {record.config.key: record for record in [*super().read(), *self.project.read()]}
+        return [found[key] for key in sorted(found)]
+
+    def get(self, key: str) -> RunRecord | None:
+        """The record of that key, or None. Raises `LedgerError` where a newer version of the package has written it."""
+        return self.project.get(key) or super().get(key)
+
+    def own(self, records: Iterable[RunRecord]) -> int:
+        """How many of these records are one's own."""
+        return sum(not os.path.lexists(self.project.path(record.config.key)) for record in records)
+
+
 class Snapshot(Ledger):
     """A ledger as it is when this is made: read once, for many questions about the same records."""
 

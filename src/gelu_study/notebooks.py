@@ -28,6 +28,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from gelu_study import files, paths
+from gelu_study import parameters as allowed
 from gelu_study.errors import NotebookError
 
 Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
@@ -35,7 +36,6 @@ Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[s
 INJECTED, STAMP = "injected-parameters", "parameters-used"
 """Tags of the two cells that `execute` adds: the values given, kept out of the book, and the table of all values, shown in it."""
 
-_SCALARS = ("bool", "int", "float", "str")
 _ATTEMPTS = 3
 _START_FAILURES = ("address already in use", "kernel died before replying", "kernel didn't respond")
 
@@ -47,12 +47,6 @@ class Parameter:
     type: str  # "bool", "int", "float", "str", or a list of these: "list[int]"
     default: Value
     comment: str
-
-    def accepts(self, value: object) -> bool:
-        """Whether a value is of the type; an int passes for a float, a bool for no number, and no float may be infinite or NaN."""
-        if self.type.startswith("list["):
-            return isinstance(value, list | tuple) and all(_is(self.type[5:-1], element) for element in value)
-        return _is(self.type, value)
 
 
 def parameters(path: str | os.PathLike[str]) -> dict[str, Parameter]:
@@ -85,7 +79,8 @@ def parameters(path: str | os.PathLike[str]) -> dict[str, Parameter]:
 
 
 def validate(path: str | os.PathLike[str], given: Mapping[str, object]) -> dict[str, Value]:
-    """The values given, as the notebook's own types. Raises `NotebookError` for an unknown name or another type."""
+    """The values given, as the notebook's own types. Raises `NotebookError` for an unknown name, another type, or a value that
+    `parameters.ALLOWED` excludes."""
     known = parameters(path)
     result: dict[str, Value] = {}
     for name, value in given.items():
@@ -94,11 +89,14 @@ def validate(path: str | os.PathLike[str], given: Mapping[str, object]) -> dict[
             hint = f"; did you mean {near[0]}?" if near else "."
             raise NotebookError(f"{Path(path).name} has no parameter {name!r}{hint} It has: {', '.join(known) or 'none'}")
         parameter = known[name]
-        if not parameter.accepts(value):
+        if not allowed.is_of(parameter.type, value):
             raise NotebookError(
-                f"parameter {name} of {Path(path).name} is {_printed(value)}; it must be of type {parameter.type}, "
+                f"parameter {name} of {Path(path).name} is {allowed.shown(value)}; it must be of type {parameter.type}, "
                 f"for instance {parameter.default!r} ({parameter.comment})"
             )
+        complaint = allowed.ALLOWED[name].complaint(name, value) if name in allowed.ALLOWED else ""
+        if complaint:
+            raise NotebookError(f"a parameter of {Path(path).name}: {complaint}")
         result[name] = _coerced(parameter.type, value)
     return result
 
@@ -109,12 +107,14 @@ def execute(
     given: Mapping[str, object] | None = None,
     *,
     cell_timeout: float | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Path:
     """Run a notebook with the given parameters and publish the executed copy as `output`, which is returned.
 
     The kernel is this interpreter's, in the notebook's own folder. `output` appears, or is replaced, only when every cell
     ran; it is strict JSON, its cell of injected parameters is kept out of the book, and a last cell lists the parameters
-    that made it. `cell_timeout` is in seconds. Raises `NotebookError`, which says which cell failed and how.
+    that made it. `cell_timeout` is in seconds; `environment` holds further variables of the kernel's. Raises `NotebookError`, which
+    says which cell failed and how.
     """
     path, output = Path(path), Path(output)
     values = validate(path, given or {})
@@ -122,7 +122,7 @@ def execute(
         raise NotebookError(f"the executed notebook cannot be written to {output}: it is a folder")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            notebook = _run(path, values, cell_timeout)
+            notebook = _run(path, values, cell_timeout, environment or {})
             break
         except NotebookError:
             raise
@@ -200,16 +200,6 @@ def copy_mathjax(folder: Path) -> None:
         shutil.copytree(source / part, folder / part, dirs_exist_ok=True)
 
 
-def _is(kind: str, value: object) -> bool:
-    if kind == "bool":
-        return isinstance(value, bool)
-    if kind == "float":  # an int is compared as it is: as a float it might overflow
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    if kind == "int":
-        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return isinstance(value, str)
-
-
 def _coerced(kind: str, value: Any) -> Value:
     if kind.startswith("list["):
         return [_coerced(kind[5:-1], element) for element in value]  # type: ignore[return-value]
@@ -225,14 +215,6 @@ def _read(path: Path) -> NotebookNode:
         raise NotebookError(f"could not read the notebook {path}: {error.strerror}") from error
     except Exception as error:  # nbformat raises its own errors and those of json and jsonschema
         raise NotebookError(f"{path} is no notebook: {_last_lines(str(error))}") from error
-
-
-def _printed(value: object) -> str:
-    """A value in a message, of which some cannot be printed: they are nested too deeply, or numbers of too many digits."""
-    try:
-        return _shortened(repr(value))
-    except (RecursionError, ValueError):
-        return "a value too large to print"
 
 
 def _shortened(text: str) -> str:
@@ -261,12 +243,12 @@ def _declared(statement: ast.stmt, comments: Mapping[int, str]) -> tuple[str, Pa
     except (ValueError, TypeError, RecursionError, MemoryError):
         raise ValueError("a parameter is a plain scalar or a list of them") from None
     kind = annotation or _type(default)
-    if kind not in (*_SCALARS, *(f"list[{scalar}]" for scalar in _SCALARS)):
-        raise ValueError(f"its type is {kind}; it must be one of {', '.join(_SCALARS)}, or a list of one of them")
+    if kind not in (*allowed.SCALARS, *(f"list[{scalar}]" for scalar in allowed.SCALARS)):
+        raise ValueError(f"its type is {kind}; it must be one of {', '.join(allowed.SCALARS)}, or a list of one of them")
     comment = comments.get(statement.end_lineno or statement.lineno, "")
     if not comment:
         raise ValueError("a comment at the end of the line must say what it is")
-    if not Parameter(kind, default, comment).accepts(default):
+    if not allowed.is_of(kind, default):
         raise ValueError(f"its default is not of its type, {kind}")
     return target.id, Parameter(kind, _coerced(kind, default), comment)
 
@@ -284,7 +266,7 @@ def _type(value: object) -> str:
     return f"list[{kinds.pop()}]"
 
 
-def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) -> NotebookNode:
+def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None, environment: Mapping[str, str]) -> NotebookNode:
     """The executed notebook. Raises `NotebookError` for a failing cell, anything else for a kernel that did not start."""
     import papermill
     from jupyter_client.kernelspec import KernelSpec
@@ -304,6 +286,7 @@ def _run(path: Path, values: Mapping[str, Value], cell_timeout: float | None) ->
                 "IPYTHONDIR": str(place / "ipython"),
                 "PYDEVD_DISABLE_FILE_VALIDATION": "1",
                 "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+                **environment,
             },
         )
 

@@ -15,7 +15,7 @@ import pandas as pd
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
-from gelu_study import activations, datasets, figures, interactive, protocols, published, statistics
+from gelu_study import activations, datasets, figures, interactive, paths, protocols, published, statistics
 from gelu_study.study import Study
 
 SOURCE = "gelu_study_source"
@@ -158,6 +158,12 @@ def progress(found: Study) -> None:
             "instead of the full protocol: what follows is about such short trainings and is no verdict on any claim."
         )
     done, planned = len(found.records), len(found.planned)
+    if found.own:
+        which = "All" if found.own == done else f"{found.own}"
+        text(
+            f"> **Your own.** {which} of the {done} records of this page were trained by hand and lie in "
+            f"`{paths.shown(paths.OWN)}`, which Git ignores and the book does not read."
+        )
     if not done:
         text(f"> **Not run yet.** None of the {planned} runs of scale `{found.scale}` has a record. {_how_to_run(found)}")
     elif found.missing or found.choice_pending:

@@ -36,7 +36,7 @@ def tally(rows: Sequence[claims.Row]) -> str:
 
 def update(root: Path = paths.ROOT) -> Path:
     """Write answer and figure from the project's ledger and return README's path. Raises `StudyError` when its markers are gone."""
-    found = study.run("mnist-classifier", "powered", train=False)
+    found = study.run("mnist-classifier", "powered", train=False, ledger=paths.LEDGER)
     path = root / "README.md"
     text = path.read_text(encoding="utf-8")
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pandas as pd
 
 from gelu_study import paths, protocols, statistics
-from gelu_study.ledger import Ledger, Snapshot, table
+from gelu_study.errors import DataError
+from gelu_study.ledger import Ledger, Snapshot, WithOwn, table
 from gelu_study.runs import RunConfig, RunRecord
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Study:
         tuple[str, float], float
     ]  # learning rate for each (activation, keep probability); empty while the grid is not done
     choice_pending: bool  # more runs will follow once the grid is done and a choice can be made
+    own: int = 0  # of the records, those that lie in the folder of one's own
 
     @property
     def missing(self) -> int:
@@ -70,10 +72,11 @@ def run(
 ) -> Study:
     """Resolve the plan (see `protocols.plan`; an empty list is the scale's own), train what is missing if `train`, read records.
 
-    Training stops before the `deadline`. Raises what `protocols.plan` and `sweep.complete` raise.
+    Where no `ledger` is given, the project's records are read with one's own beside them (`ledger.WithOwn`), and new ones go to
+    one's own. Training stops before the `deadline`. Raises what `protocols.plan` and `sweep.complete` raise.
     """
     learning_rates = _given(learning_rates)
-    book = ledger if isinstance(ledger, Ledger) else Ledger(ledger or paths.LEDGER)
+    book = ledger if isinstance(ledger, Ledger) else Ledger(ledger) if ledger else WithOwn(paths.OWN, paths.LEDGER)
 
     def plan(chosen: protocols.Choice | None) -> list[RunConfig]:
         return protocols.plan(
@@ -94,16 +97,21 @@ def run(
             from gelu_study import sweep, training  # here: PyTorch takes seconds to import, and reading needs none of it
             from gelu_study.checkpoints import Checkpoints
 
-            return sweep.complete(
-                configs,
-                book,
-                device=device,
-                stack_size=stack_size,
-                data_root=data_root,
-                checkpoints=checkpoints or Checkpoints(paths.CHECKPOINTS),
-                deadline=deadline or training.NEVER,
-                executor=executor,
-            )
+            try:
+                return sweep.complete(
+                    configs,
+                    book,
+                    device=device,
+                    stack_size=stack_size,
+                    data_root=data_root,
+                    checkpoints=checkpoints or Checkpoints(paths.CHECKPOINTS),
+                    deadline=deadline or training.NEVER,
+                    executor=executor,
+                )
+            except DataError as error:
+                if scale == "smoke":
+                    raise
+                raise DataError(f"{error}. Scale smoke needs no download: it trains tiny networks on digits") from error
         return [record for config in configs if (record := book.get(config.key)) is not None]
 
     planned = plan(None)
@@ -117,7 +125,8 @@ def run(
     if grid.more and complete_choice:
         planned = plan(chosen if grid.chooses else None)
         records = records_of(planned)
-    return Study(experiment, scale, tuple(planned), tuple(records), chosen, grid.more and not complete_choice)
+    own = book.own(records) if isinstance(book, WithOwn) else 0
+    return Study(experiment, scale, tuple(planned), tuple(records), chosen, grid.more and not complete_choice, own)
 
 
 def _given(values: Iterable[T] | None) -> list[T] | None:

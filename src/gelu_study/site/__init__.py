@@ -109,14 +109,16 @@ def expected_pages(toc: Path) -> list[str]:
 def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None) -> list[Path]:
     """Execute every notebook into the stage, with training switched off and without widgets, which need a kernel."""
     wanted: dict[str, Any] = {"train": False, "widgets": False, "repository": repository}
+    nothing_own = {"GELU_STUDY_OWN": str(stage / "none")}  # the book shows the project's records, whatever else was trained here
     if ledger is not None and Path(ledger).absolute() != paths.LEDGER:
         wanted["ledger"] = str(Path(ledger).absolute())
+    pages_of_book = expected_pages(stage / "_toc.yml")
     executed = []
-    for source in sorted(paths.NOTEBOOKS.glob("*.ipynb")):
+    for source in sorted(path for path in paths.NOTEBOOKS.glob("*.ipynb") if path.stem in pages_of_book):
         declared = notebooks.parameters(source)
         given = {name: value for name, value in wanted.items() if name in declared and value != declared[name].default}
         print(f"executing {source.stem}", file=sys.stderr, flush=True)
-        executed.append(notebooks.execute(source, stage / source.name, given))
+        executed.append(notebooks.execute(source, stage / source.name, given, environment=nothing_own))
     if not executed:
         raise NotebookError(f"no notebooks in {paths.NOTEBOOKS}")
     return executed

@@ -57,7 +57,7 @@ class Here:
         """Records of fully connected networks come a stack at a time, those of convolutional ones each alone."""
         for stack in stacks:
             data, progress = self._data[stack[0].dataset], per_network(reporter, stack)
-            records = training.train(stack, data, self._device, progress, job.checkpoints, job.deadline)
+            records = training.train(stack, data, self._device, progress, job.checkpoints, job.deadline, reporter.observe)
             if train_together(stack):
                 yield list(records)
             else:

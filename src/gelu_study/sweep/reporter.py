@@ -1,29 +1,46 @@
-"""Says how far a sweep is."""
+"""Says how far a sweep is, and shows a person at a notebook how losses fall meanwhile."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tqdm import tqdm
 
 from gelu_study.runs import RunConfig
 
+if TYPE_CHECKING:
+    from gelu_study.sweep.live import LiveCurves
+
+_LAYOUT = "{l_bar}{bar}| {postfix} [{elapsed} spent, {remaining} left, {rate_fmt}]"
+
+
+def watched() -> bool:
+    """Whether this process is the kernel of a notebook with a person before it, and not one that papermill or the book executes:
+    those ask nothing of a keyboard."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
+
 
 class Reporter:
-    """Says how far a sweep is: a bar on a terminal or in a notebook, a plain line now and then elsewhere."""
+    """Says how far a sweep is: a bar on a terminal, a bar and curves in a notebook, a plain line now and then elsewhere."""
 
     def __init__(self, runs: int, steps: int, stream: TextIO | None = None, every_seconds: float = 30) -> None:
         self._runs, self._steps, self._stream = runs, steps, stream or sys.stderr
         self._done_runs = self._done_steps = 0
         self._begin = self._said = time.monotonic()
         self._every = every_seconds
-        self._bar = None
-        if self._stream.isatty():
-            layout = "{l_bar}{bar}| {postfix} [{elapsed} spent, {remaining} left, {rate_fmt}]"
-            self._bar = tqdm(total=steps, unit="step", unit_scale=True, bar_format=layout, file=self._stream)
+        self._bar: Any = None
+        self._curves: LiveCurves | None = None
+        if stream is None and watched():
+            from gelu_study.sweep.live import LiveCurves
+
+            self._bar, self._curves = _notebook_bar(steps), LiveCurves()
+        elif self._stream.isatty():
+            self._bar = tqdm(total=steps, unit="step", unit_scale=True, bar_format=_LAYOUT, file=self._stream)
+        if self._bar is not None:
             self._bar.set_postfix_str(f"0/{runs} runs")
 
     def advance(self, steps: int) -> None:
@@ -33,6 +50,11 @@ class Reporter:
             self._bar.update(steps)
         elif time.monotonic() - self._said >= self._every:
             self._say()
+
+    def observe(self, configs: Sequence[RunConfig], epochs: float, measured: Mapping[str, Sequence[float]]) -> None:
+        """Draw the losses of the runs that train now, where a person watches (see `training.Observe`)."""
+        if self._curves is not None:
+            self._curves.add(configs, epochs, measured)
 
     def finish_runs(self, count: int) -> None:
         """Count runs whose records are written."""
@@ -44,7 +66,7 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """A line of its own."""
-        if self._bar is not None:
+        if self._bar is not None and self._curves is None:
             self._bar.write(text, file=self._stream)
         else:
             print(text, file=self._stream, flush=True)
@@ -56,9 +78,11 @@ class Reporter:
             self.finish_runs(len(configs))
 
     def close(self) -> None:
-        """End the bar's line."""
+        """End the bar's line; the curves go, since the page draws them all."""
         if self._bar is not None:
             self._bar.close()
+        if self._curves is not None:
+            self._curves.close()
 
     def _say(self) -> None:
         self._said = time.monotonic()
@@ -69,3 +93,13 @@ class Reporter:
         left = (self._steps - self._done_steps) / rate
         when = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
         print(f"{self._done_runs}/{self._runs} runs, {rate:,.0f} steps/s, {when}", file=self._stream, flush=True)
+
+
+def _notebook_bar(steps: int) -> Any:
+    """tqdm's bar of widgets; without ipywidgets, its bar of text."""
+    from tqdm.notebook import tqdm as widget
+
+    try:
+        return widget(total=steps, unit="step", unit_scale=True, bar_format=_LAYOUT)
+    except ImportError:
+        return tqdm(total=steps, unit="step", unit_scale=True, bar_format=_LAYOUT, file=sys.stdout)

@@ -14,9 +14,18 @@ from gelu_study.checkpoints import Checkpoints
 from gelu_study.datasets import Dataset
 from gelu_study.runs import DENSE, RunConfig, RunRecord
 from gelu_study.training import images, stacks
-from gelu_study.training.environment import NEVER, Deadline, Progress, environment_of, resolve_device, source_revision
+from gelu_study.training.environment import (
+    NEVER,
+    Deadline,
+    Observe,
+    Progress,
+    environment_of,
+    resolve_device,
+    source_revision,
+    unobserved,
+)
 
-__all__ = ["NEVER", "Deadline", "Progress", "environment_of", "resolve_device", "source_revision", "train"]
+__all__ = ["NEVER", "Deadline", "Observe", "Progress", "environment_of", "resolve_device", "source_revision", "train", "unobserved"]
 
 
 def train(
@@ -26,6 +35,7 @@ def train(
     progress: Progress = lambda steps: None,
     checkpoints: Checkpoints | None = None,
     deadline: Deadline = NEVER,
+    observe: Observe = unobserved,
 ) -> Iterable[RunRecord]:
     """Train runs that fit together on the device: their records, in the order of `configs`, each as soon as it is there.
 
@@ -33,5 +43,5 @@ def train(
     more, also on the errors raised. Where the deadline comes first, runs that are not finished have no record.
     """
     if configs[0].network in DENSE:
-        return stacks.train(configs, dataset, device, progress, checkpoints, deadline)
-    return images.train(configs, dataset, device, progress, checkpoints, deadline)
+        return stacks.train(configs, dataset, device, progress, checkpoints, deadline, observe)
+    return images.train(configs, dataset, device, progress, checkpoints, deadline, observe)

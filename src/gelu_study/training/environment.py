@@ -7,20 +7,34 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from gelu_study.errors import ConfigurationError
+from gelu_study.runs import RunConfig
 
 Progress = Callable[[int], None]
 """Called now and then with the number of steps taken since the last call."""
+
+
+class Observe(Protocol):
+    """Called whenever losses were measured, to look at them. It changes nothing, and may end the training by an exception."""
+
+    def __call__(self, configs: Sequence[RunConfig], epochs: float, measured: Mapping[str, Sequence[float]]) -> None:
+        """`epochs` have been trained of these runs, and `measured` holds the latest value of some curves (see `runs.RunRecord`),
+        one a run in the order of `configs`."""
+        ...
+
+
+def unobserved(configs: Sequence[RunConfig], epochs: float, measured: Mapping[str, Sequence[float]]) -> None:
+    """Looks at nothing."""
 
 
 @dataclass(frozen=True)

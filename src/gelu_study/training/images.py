@@ -27,7 +27,7 @@ from gelu_study.networks import FastConvNet, convolutional
 from gelu_study.random_streams import stream_seed
 from gelu_study.runs import RunConfig, RunRecord
 from gelu_study.training import records
-from gelu_study.training.environment import NEVER, Deadline, Progress, environment_of, source_revision
+from gelu_study.training.environment import NEVER, Deadline, Observe, Progress, environment_of, source_revision, unobserved
 from gelu_study.training.images_data import Images
 from gelu_study.training.optimisers import optimiser
 from gelu_study.training.stacks import stack_shape
@@ -184,11 +184,13 @@ def train(
     progress: Progress = lambda steps: None,
     checkpoints: Checkpoints | None = None,
     deadline: Deadline = NEVER,
+    observe: Observe = unobserved,
 ) -> Iterator[RunRecord]:
     """Train the runs one after the other on the device and yield the record of each as it ends, in the order of `configs`.
 
     With `checkpoints`, a run goes on from its own, and leaves one now and then, and at the end where they are kept. Before an epoch
-    that would end after the `deadline` training stops and leaves a checkpoint.
+    that would end after the `deadline` training stops and leaves a checkpoint. What was measured is shown to `observe` at each
+    epoch's end.
 
     Raises `ConfigurationError` when a run does not fit with the data or into the memory.
     """
@@ -206,7 +208,7 @@ def train(
                 return
             began = time.perf_counter()
             with settings(config, device):
-                record = _train_one(config, images, device, progress, checkpoints, deadline)
+                record = _train_one(config, images, device, progress, checkpoints, deadline, observe)
             if record is None:
                 return
             epoch = (time.perf_counter() - began) / config.epochs
@@ -220,6 +222,7 @@ def _train_one(
     progress: Progress,
     checkpoints: Checkpoints | None,
     deadline: Deadline,
+    observe: Observe,
 ) -> RunRecord | None:
     started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
     trainer = ImageTrainer(config, images, device)
@@ -244,6 +247,7 @@ def _train_one(
             return records.diverged(config, step, curves, _spent(environment, clock, earlier))
         for name, value in measured.items():
             curves[name].append(value)
+        observe([config], epoch + 1, {name: [value] for name, value in measured.items()})
         last = epoch + 1 == config.epochs
         due = checkpoints is not None and time.perf_counter() - saved >= checkpoints.every
         out_of_time = not last and deadline.before_another(time.perf_counter() - began)

@@ -27,7 +27,7 @@ from gelu_study.networks import STACKS, PerceptronStack, Stack, runs_of_equal
 from gelu_study.random_streams import generator, minibatch_order
 from gelu_study.runs import MEASURES, RunConfig, RunRecord
 from gelu_study.training import records
-from gelu_study.training.environment import NEVER, Deadline, Progress, environment_of, source_revision
+from gelu_study.training.environment import NEVER, Deadline, Observe, Progress, environment_of, source_revision, unobserved
 
 CLEAN_EVERY = 11
 """With dropout, the loss without it is measured on every 11th minibatch (429 = 3 x 11 x 13): a pass on each would cost a third."""
@@ -247,6 +247,10 @@ class _Log:
         self.curves.setdefault(name, []).append(values)
         self.mark(values[None], step, step)
 
+    def latest(self) -> dict[str, list[float]]:
+        """Of each curve the last value of every run."""
+        return {name: rows[-1].tolist() for name, rows in self.curves.items()}
+
     def mark(self, values: np.ndarray, first: int, last: int) -> None:
         """Note the first step at which a run's value was not finite; values [times, runs] at steps first to last."""
         steps = np.linspace(first, last, len(values)).astype(int)
@@ -282,13 +286,14 @@ def train(
     progress: Progress = lambda steps: None,
     checkpoints: Checkpoints | None = None,
     deadline: Deadline = NEVER,
+    observe: Observe = unobserved,
 ) -> list[RunRecord]:
     """Train the runs together on the device and return their records, in the order of `configs`.
 
     With `checkpoints`, training goes on from what they hold, the same for every run of the stack (`Checkpoints.epoch`), and leaves
     one of each run now and then, and at the end where they are kept. Before an epoch that would end after the `deadline` it stops,
-    leaves checkpoints and returns nothing. Raises `ConfigurationError` when the runs do not fit in one
-    stack or with the data.
+    leaves checkpoints and returns nothing. What was measured is shown to `observe` three times an epoch. Raises
+    `ConfigurationError` when the runs do not fit in one stack or with the data.
     """
     source_revision()  # now: the checkout may move on while the stack trains
     first = configs[0]
@@ -340,6 +345,7 @@ def train(
                 if first.validation_examples:
                     for name, values in zip(MEASURES[first.network], trainer.network.evaluate(*examples.validation), strict=True):
                         log.add(f"validation_{name}", _numpy(values), done)
+                observe(trainer.configs, done / per_epoch, log.latest())
                 progress(mark - begin)
                 begin = mark
             log.add("train_loss_epoch", np.where(chance, _numpy(clean).mean(0), _numpy(trained).mean(0)), done)
