@@ -59,8 +59,8 @@ verify: environment ## train a random sample of EXPERIMENT's records again and c
 data: environment ## download the data set of EXPERIMENT, or import it with DATA=
 	$(study) data "$(dataset)" $(if $(DATA),--from "$(DATA)")
 
-lab: environment ## open JupyterLab on the notebooks
-	$(python) -m jupyterlab --notebook-dir=notebooks --LabApp.news_url=None \
+lab: environment ## open JupyterLab on the notebooks, with their start page
+	$(python) -m jupyterlab --notebook-dir=notebooks --LabApp.default_url=/lab/tree/start.ipynb --LabApp.news_url=None \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $$(test "$$(id -u)" != 0 || echo --allow-root)
 
 serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)

@@ -29,7 +29,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 
 import synthetic
-from gelu_study import ledger, measurements, notebooks, pages, paths, protocols, statistics, sweep
+from gelu_study import datasets, ledger, measurements, notebooks, pages, paths, protocols, statistics, sweep
 
 NOTEBOOKS = {path.stem: path for path in sorted(paths.NOTEBOOKS.glob("*.ipynb"))}
 HERE = Path(__file__).name
@@ -48,7 +48,9 @@ OTHER: dict[str, Any] = {
     "differences": [3.0],
     "draw_sizes": [4],
     "classifier_epochs": [5, 50],
+    "download": "mnist",
     "draws": 150,
+    "dropout": 0.5,
     "dtype": "bfloat16",
     "dtypes": ["bfloat16"],
     "edge_dtype": "float64",
@@ -66,6 +68,7 @@ OTHER: dict[str, Any] = {
     "keep_probabilities": [1.0],
     "layer": 3,
     "layers": 2,
+    "learning_rate": 0.01,
     "learning_rates": [1e-3],
     "ledger": "",  # a folder, which is made for it
     "logarithmic": True,
@@ -87,6 +90,7 @@ OTHER: dict[str, Any] = {
     "scale": "quick",
     "seconds": 10.0,
     "seed": 7,
+    "seed_count": 2,
     "seeds": [1],
     "sequence_length": 128,
     "shown_activation": "relu",
@@ -110,6 +114,8 @@ OTHER: dict[str, Any] = {
 """Another valid value of the parameters of each name."""
 
 OTHER_IN: dict[tuple[str, str], Any] = {
+    ("playground", "dataset"): "mnist",
+    ("start", "scale"): "smoke",
     ("approximations", "dtypes"): ["float64"],
 }
 """Where another value than that is needed: by notebook and name."""
@@ -184,6 +190,8 @@ class Trace:
     def show(self, *objects: Any, **_: Any) -> None:
         for shown in objects:
             data = getattr(shown, "data", shown)
+            if isinstance(data, dict):  # a widget's name is drawn anew each time
+                data = {kind: value for kind, value in data.items() if "widget-view" not in kind}
             self.events.append(("shown", data if isinstance(data, str | dict) else type(shown).__name__))
 
 
@@ -219,6 +227,9 @@ def trace(monkeypatch) -> Trace:
         found.events.append(("trained", [config.key for config in configs], str(book.folder), asked))
         return [record for config in configs if (record := book.get(config.key)) is not None]
 
+    def fetch(name: str) -> None:
+        found.events.append(("fetched", name))
+
     def take(name: str, measure: Any, device: str) -> Any:
         found.events.append(("measured", name, measure.keywords, device))
         return measurements.read(name)
@@ -226,6 +237,7 @@ def trace(monkeypatch) -> Trace:
     monkeypatch.setattr(protocols, "plan", planned)
     monkeypatch.setattr(ledger.Ledger, "__init__", opening)
     monkeypatch.setattr(sweep, "complete", complete)
+    monkeypatch.setattr(datasets, "fetch", fetch)
     monkeypatch.setattr(measurements, "take", take)
     monkeypatch.setattr(pages, "figure", found.draw)
     monkeypatch.setattr(statistics, "_RESAMPLES", 99)
