@@ -643,8 +643,37 @@ def test_the_page_says_how_many_claims_have_which_verdict(monkeypatch, tmp_path)
     monkeypatch.setattr(pages, "text", said.append)
     rows = claims.verdicts(tmp_path)
     landing.coverage(rows)
-    assert said == ["The paper makes 17 claims that can be checked. So far: 1 reproduced, 16 not run."]
+    assert said == ["The paper makes 17 claims that can be checked. So far: **1 reproduced, 16 not run.**"]
     assert claims.tally(rows) == "1 reproduced (Sigmoid and Gaussian), 16 not run"
+
+
+def test_the_figure_of_the_answer_has_each_comparison_with_a_rival(trained, monkeypatch, tmp_path) -> None:
+    shown: list[tuple] = []
+    monkeypatch.setattr(pages, "figure", lambda *given: shown.append(given))
+    landing.answer_figure(claims.verdicts(tmp_path))
+    assert not shown  # only the paper's numbers would be no answer
+    rows = claims.verdicts(trained, scale="smoke")
+    landing.answer_figure(rows)
+    ((drawn, name, alt, caption, keys),) = shown
+    lines = dict(landing.lines(rows))
+    classifier, cifar = lines["MNIST classifier\ntraining loss, keep 1"], lines["CIFAR-10, shallow network\ntest error"]
+    assert classifier == {
+        "relu": row(rows, "MNIST classifier").judgement.parts[0],
+        "elu": row(rows, "MNIST classifier").judgement.parts[1],
+    }
+    assert [round(part.published, 3) for part in cifar.values()] == [0.967, 0.938]
+    assert not any("SOI" in line or "SiLU" in line or "All tasks" in line for line in lines)
+    assert name == "answer" and pages.number(classifier["relu"].measured) in alt
+    assert {key for found in rows for key in found.judgement.keys} == set(keys)
+    ours = {mark.get_gid(): mark for mark in drawn.axes[0].get_lines() if str(mark.get_gid()).split()[0] in judging.RIVALS}
+    numbers = [(f"{rival} {i}", part) for i, parts in enumerate(lines.values()) for rival, part in parts.items() if part.n]
+    assert numbers and set(ours) == {gid for gid, _ in numbers}
+    for gid, part in numbers:
+        (drawn_at,) = ours[gid].get_xdata()
+        assert drawn_at == pytest.approx(min(part.measured, drawn.axes[0].get_xlim()[1]))
+        assert (ours[gid].get_markerfacecolor() == "white") == (part.verdict == UNRESOLVED)
+    decided = sum(part.verdict != UNRESOLVED for _, part in numbers)
+    assert f"Of {len(numbers)} comparisons with runs {decided} are decided" in caption
 
 
 def test_infinite_and_absent_numbers_are_plain_json_and_text() -> None:
@@ -662,6 +691,11 @@ def test_infinite_and_absent_numbers_are_plain_json_and_text() -> None:
 
 
 def test_runs_of_one_seed_at_several_learning_rates_are_not_mixed():
-    runs = [synthetic.diverged(config) for config in protocols.plan("cifar100-wrn", "smoke", learning_rates=[0.1, 0.05], seeds=[0], activations=["relu"])]
-    with pytest.raises(ConfigurationError, match=r"seed 0 has several runs of relu, with learning rates 0\.05, 0\.1; give a single one"):
+    runs = [
+        synthetic.diverged(config)
+        for config in protocols.plan("cifar100-wrn", "smoke", learning_rates=[0.1, 0.05], seeds=[0], activations=["relu"])
+    ]
+    with pytest.raises(
+        ConfigurationError, match=r"seed 0 has several runs of relu, with learning rates 0\.05, 0\.1; give a single one"
+    ):
         judging.losses(runs, lambda record: record.final["test_error"])
