@@ -17,7 +17,7 @@ epochs = $(if $(EPOCHS),--epochs "$(EPOCHS)")
 cluster = $(if $(and $(SCHEDULER),$(WORKERS)),$(error give WORKERS= or SCHEDULER=, not both))$(if $(SCHEDULER),--scheduler "$(SCHEDULER)") $(if $(WORKERS),--workers "$(WORKERS)")
 ledger = $(if $(LEDGER),--ledger "$(LEDGER)")
 repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
-site = $(if $(SITE),--site "$(SITE)")
+site = $(if $(SITE),--site "$(SITE)") $(if $(PDF),--pdf)
 import = $(if $(DATA),$(study) data "$(dataset)" --from "$(DATA)")
 
 .DEFAULT_GOAL := help
@@ -31,7 +31,7 @@ help: ## list the targets
 	@echo '  DEVICE=cpu|cuda|mps  SEEDS=0-4,9  EPOCHS=50  TIME_LIMIT=seconds  LEDGER=folder of records  DATA=folder to import data sets from'
 	@echo '  WORKERS=processes of this machine  SCHEDULER=address of a Dask scheduler, tcp://host:8786; for make reproduce'
 	@echo '  EXPERIMENT=mnist-classifier  SCALE=smoke|quick|paper|powered  REPOSITORY=address, for the buttons of the book'
-	@echo '  SITE=address where the book is published, for its site map, cards and 404 page'
+	@echo '  SITE=address where the book is published, for its site map, cards and 404 page  PDF=1 for a PDF beside it (needs Chromium)'
 	@echo '  PYTHON=python3  VENV=.venv, the environment; made when it is missing or the lock has changed  PORT=8000'
 
 book: environment ## execute every notebook against the ledger and build the site in book/_build/html; trains nothing

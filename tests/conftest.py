@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from gelu_study import datasets, pages, protocols, statistics
 from gelu_study.datasets import Dataset
 from gelu_study.runs import RunConfig
+from gelu_study.site import printing
 
 FIRST = ("test_cluster.py", "test_book.py", "test_site.py")
 """Files that take minutes: begun last, one of them would keep a single process busy while the other has nothing to do."""
@@ -36,10 +36,9 @@ def mnist() -> Dataset:
 
 @pytest.fixture(scope="session")
 def chromium() -> Path:
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-    if found is None:
+    if (found := printing.browser()) is None:
         lacking("chromium", "needs Chromium on the PATH (Debian's package `chromium`)")
-    return Path(str(found))
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,8 @@ from PIL import Image
 
 import browser as reader
 from gelu_study import claims, notebooks, paths, site, statistics, study
-from gelu_study.errors import NotebookError
-from gelu_study.site import checks, description, publishing
+from gelu_study.errors import NotebookError, StudyError
+from gelu_study.site import checks, description, printing, publishing
 
 SITE = f"https://owner.example{reader.PREFIX}".rstrip("/")
 GITHUB = "https://github.com/owner/name"
@@ -342,6 +342,38 @@ def test_the_pages_are_those_of_the_table_of_contents(tmp_path):
         "format: jb-book\nroot: index\nparts:\n- chapters:\n  - file: one\n    sections:\n    - file: two\n- chapters:\n  - file: three\n"
     )
     assert site.expected_pages(toc) == ["index", "one", "two", "three"]
+
+
+PRINTED = """<h1 id="top">One</h1><span id="document-two"></span><h2 id="deep">Two</h2>
+<p><a href="two.html">chapter</a> <a href="two.html#deep">part</a> <a href="records/a.json">record</a> <a href="https://b.example/">b</a></p>"""
+
+
+@pytest.mark.parametrize("address", ["", "https://owner.example/book"])
+def test_a_printed_book_leads_nowhere_on_the_machine_that_printed_it(chromium, tmp_path, address):
+    page, target = tmp_path / "index.html", tmp_path / "a book.pdf"
+    page.write_text(PRINTED, encoding="utf-8")
+    printing.print_page(page, target, address)
+    printed = target.read_bytes()
+    assert printed.startswith(b"%PDF-") and b"/Outlines" in printed and b"file:" not in printed
+    uris = set(re.findall(rb"/URI \(([^)]*)\)", printed))
+    record = {f"{address}/records/a.json".encode()} if address else set()
+    assert uris == {b"https://b.example/"} | record
+    assert len(re.findall(rb"/Subtype\s*/Link", printed)) == 2 + len(uris), "links inside stay links"
+
+
+def test_a_pdf_without_a_browser_is_refused_in_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StudyError, match=r"needs chromium or .* on the PATH"):
+        printing.print_page(tmp_path / "index.html", tmp_path / "a.pdf")
+    assert not (tmp_path / "a.pdf").exists()
+
+
+def test_every_page_links_to_the_pdf_where_there_is_one():
+    base = {"title": "x", "sphinx": {"config": {}}}
+    assert "extra_footer" not in site.configure(base, "").get("html", {})
+    assert 'href="gelu-study.pdf"' in site.configure(base, "", pdf=printing.PDF)["html"]["extra_footer"]
+    absolute = site.configure(base, "", "https://owner.example/book", pdf=printing.PDF)["html"]["extra_footer"]
+    assert 'href="https://owner.example/book/gelu-study.pdf"' in absolute, "the 404 page may be seen at any depth"
 
 
 def test_the_repository_comes_from_the_setting_then_from_github():

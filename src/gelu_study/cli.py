@@ -264,6 +264,8 @@ def _parser() -> argparse.ArgumentParser:
         help="the address where the pages will be published, for a site map, cards and a 404 page (default: none of these)",
     )
 
+    book.add_argument("--pdf", action="store_true", help="also print the whole book as a PDF, with the system's Chromium")
+
     command("readme", "Write the answer in README.md anew from the project's records.")
 
     quick = command(
@@ -503,7 +505,8 @@ def _notebook(options: argparse.Namespace) -> int:
 def _book(options: argparse.Namespace) -> int:
     from gelu_study import site
 
-    print(site.build(output=options.output, repository=options.repository, ledger=options.ledger, site=options.site))
+    built = site.build(options.output, options.repository, options.ledger, site=options.site, pdf=options.pdf)
+    print(built)
     return 0
 
 

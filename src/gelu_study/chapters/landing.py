@@ -98,7 +98,7 @@ def forest(lines: Sequence[tuple[str, dict[str, Part]]], margin: float = statist
             face = "white" if part.verdict == statistics.UNRESOLVED else colour
             gid = f"{rival} {place}"
             ax.plot(min(part.measured, right), y, beyond, mfc=face, mec=colour, mew=1.6, ms=7.5, zorder=4, clip_on=False, gid=gid)
-    ax.set_yticks(range(len(lines)), [label for label, _ in lines], fontsize=10.5)
+    ax.set_yticks(range(len(lines)), [label for label, _ in lines], fontsize=11.5)
     ax.set_ylim(len(lines) - 0.45, -0.55)
     ax.tick_params(axis="y", length=0)
     for place in range(1, len(lines)):

@@ -24,6 +24,7 @@ from gelu_study import claims, interactive, notebooks, pages, paths, statistics,
 from gelu_study.errors import NotebookError, StudyError
 from gelu_study.ledger import Ledger, table
 from gelu_study.site.checks import check, missing_figures, wrong_numbers
+from gelu_study.site.printing import PDF, print_page
 from gelu_study.site.publishing import configure, draw_card, write_site_map
 
 
@@ -36,13 +37,15 @@ def build(
     repository: str | None = None,
     ledger: str | os.PathLike[str] | None = None,
     site: str = "",
+    pdf: bool = False,
 ) -> Path:
     """Build the book from the records in `ledger` (default: the project's) into the folder `output`, which is returned.
 
     `repository` is the address that buttons and links to the repository use; by default `repository_address()`; without
     one there are none. `site` is where the pages will be published, for what only works with an address: a site map, cards
-    for those who link to a page, and a page for addresses that lead nowhere. Raises `SiteError` or `NotebookError` and
-    leaves an earlier site as it was.
+    for those who link to a page, and a page for addresses that lead nowhere. With `pdf` the site also has the whole book as
+    one, which Chromium prints. Raises `SiteError`, `NotebookError` or, where the PDF cannot be made, `StudyError`, and leaves
+    an earlier site as it was.
     """
     output = Path(output).absolute()
     if output.exists() and not (output / "index.html").is_file() and (not output.is_dir() or any(output.iterdir())):
@@ -66,12 +69,16 @@ def build(
             found = study.run("mnist-classifier", "powered", train=False, ledger=ledger)
             verdicts = statistics.verdicts(found.table, choice=found.chosen)
             card = draw_card(verdicts, stage / "_static") if site and found.chosen else ""
-            configuration = configure(yaml.safe_load((stage / "_config.yml").read_text(encoding="utf-8")), repository, site, card)
+            configuration = configure(
+                yaml.safe_load((stage / "_config.yml").read_text(encoding="utf-8")), repository, site, card, PDF if pdf else ""
+            )
             (stage / "_config.yml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
             built = _render(stage, Path(name))
             expected = expected_pages(stage / "_toc.yml")
             if site:
                 write_site_map(built, expected, site)
+            if pdf:
+                print_page(_render(stage, Path(name), "singlehtml") / "index.html", built / PDF, site)
             problems = check(built, expected, site) + missing_figures(built, executed)
             problems += wrong_numbers(built / "index.html", claims.verdicts(ledger), verdicts)
             if problems:
@@ -152,10 +159,10 @@ def _cited(executed: list[Path]) -> Iterator[tuple[str, set[str]]]:
                     yield source["name"], set(source["keys"])
 
 
-def _render(stage: Path, place: Path) -> Path:
+def _render(stage: Path, place: Path, builder: str = "html") -> Path:
     """Run Jupyter Book, warnings as errors, and return the folder of pages."""
     program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]  # it cannot be run as a module
-    command = [*program, "build", str(stage), "--path-output", str(place), "-W", "--keep-going", "-n"]
+    command = [*program, "build", str(stage), "--path-output", str(place), "--builder", builder, "-W", "--keep-going", "-n"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     done = subprocess.run(
         command, capture_output=True, text=True, env={**environment, "PYTHONUTF8": "1"}, stdin=subprocess.DEVNULL, check=False
@@ -164,7 +171,7 @@ def _render(stage: Path, place: Path) -> Path:
         lines = complaints(done.stdout + done.stderr)
         shown = "\n".join(f"  {line}" for line in lines[:10])
         raise SiteError(f"Jupyter Book found something wrong (exit status {done.returncode}):\n{shown}")
-    return place / "_build" / "html"
+    return place / "_build" / builder
 
 
 def complaints(said: str) -> list[str]:

@@ -22,12 +22,12 @@ LAUNCH_BRANCH = "launch"
 """The branch that the buttons open: the workflow writes it, with a first cell for Colab in each notebook (see `.binder`)."""
 
 
-def configure(configuration: dict[str, Any], repository: str, site: str = "", card: str = "") -> dict[str, Any]:
+def configure(configuration: dict[str, Any], repository: str, site: str = "", card: str = "", pdf: str = "") -> dict[str, Any]:
     """Jupyter Book's configuration with what an address makes possible.
 
     With a repository, its buttons; with one on GitHub, also those that open a notebook on Binder and Colab. With the site's
     address, what names it: canonical addresses, Open Graph, and a 404 page, whose links hold at any depth. `card` is the
-    picture's path below the site.
+    picture's path below the site, `pdf` that of the whole book as one, to which every page then has a link.
     """
     result = copy.deepcopy(configuration)
     settings = result.setdefault("sphinx", {}).setdefault("config", {})
@@ -47,6 +47,9 @@ def configure(configuration: dict[str, Any], repository: str, site: str = "", ca
             "colab_url": "https://colab.research.google.com",
             "notebook_interface": "jupyterlab",
         }
+    if pdf:
+        link = f"{site}/{pdf}" if site else pdf
+        result.setdefault("html", {})["extra_footer"] = f'<p><a href="{link}">The whole book as a PDF</a></p>'
     if site:
         _address(settings, str(result.get("title", "")), site, card)
     return result
