@@ -31,9 +31,9 @@ class Checkpoint:
     """The state of one run after an epoch, counted from 1."""
 
     epoch: int
-    tensors: dict[str, Tensor]  # what training goes on from
-    log: dict[str, Any]  # the curves so far
-    parts: list[dict[str, Any]]  # the environments in which it was trained so far
+    tensors: dict[str, Tensor]  #: what training goes on from
+    log: dict[str, Any]  #: the curves so far
+    parts: list[dict[str, Any]]  #: the environments in which it was trained so far
 
 
 class Checkpoints:

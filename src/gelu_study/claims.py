@@ -25,11 +25,11 @@ class Claim:
     """A claim of the paper."""
 
     name: str
-    statement: str  # in our words
-    where: str  # in the paper
-    page: str  # of the book, which may not have it yet; empty: none is planned
-    sources: tuple[str, ...]  # its rows of `published.claims`, by experiment
-    task: bool = False  # one of those that "improvements across all tasks" speaks of
+    statement: str  #: in our words
+    where: str  #: in the paper
+    page: str  #: of the book, which may not have it yet; empty: none is planned
+    sources: tuple[str, ...]  #: its rows of `published.claims`, by experiment
+    task: bool = False  #: one of those that "improvements across all tasks" speaks of
 
 
 @dataclass(frozen=True)

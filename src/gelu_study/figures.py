@@ -394,6 +394,7 @@ def _jitter(count: int) -> NDArray[np.float64]:
 
 
 def condition(keep: float, short: bool = False) -> str:
+    """A keep probability in the words of titles and labels."""
     if keep == 1:
         return "no dropout"
     return f"dropout, keep {keep:g}" if short else f"dropout with keep probability {keep:g}"

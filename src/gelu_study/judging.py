@@ -34,12 +34,12 @@ GELU, RIVALS = "gelu_tanh", ("relu", "elu")
 class Part:
     """One comparison of a claim, or the number that it states."""
 
-    of: str  # what is measured, and in which comparison
-    published: float  # the paper's, NaN where it gives none
-    measured: float  # as a rule a ratio, below 1 where the claim holds; NaN without runs
-    low: float  # 95 % interval, NaN where there is none
+    of: str  #: what is measured, and in which comparison
+    published: float  #: the paper's, NaN where it gives none
+    measured: float  #: as a rule a ratio, below 1 where the claim holds; NaN without runs
+    low: float  #: 95 % interval, NaN where there is none
     high: float
-    n: int | None  # pairs of runs, or runs; None for what is computed without any
+    n: int | None  #: pairs of runs, or runs; None for what is computed without any
     verdict: str
 
 
@@ -49,9 +49,9 @@ class Judgement:
 
     verdict: str
     parts: tuple[Part, ...]
-    keys: tuple[str, ...] = ()  # of the records
-    limit: str = ""  # in what the runs are less than the paper's protocol: "50 of 250 epochs"
-    lacking: str = ""  # what is not there yet: "30 of 105 runs"
+    keys: tuple[str, ...] = ()  #: of the records
+    limit: str = ""  #: in what the runs are less than the paper's protocol: "50 of 250 epochs"
+    lacking: str = ""  #: what is not there yet: "30 of 105 runs"
 
     @property
     def weakest(self) -> Part:

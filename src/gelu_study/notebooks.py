@@ -44,7 +44,7 @@ _START_FAILURES = ("address already in use", "kernel died before replying", "ker
 class Parameter:
     """A parameter as its notebook declares it."""
 
-    type: str  # "bool", "int", "float", "str", or a list of these: "list[int]"
+    type: str  #: "bool", "int", "float", "str", or a list of these: "list[int]"
     default: Value
     comment: str
 

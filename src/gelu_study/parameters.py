@@ -50,7 +50,7 @@ class Allowed:
     words: str
     accepts: Callable[[Any], bool]
     among: tuple[str, ...] = ()
-    one_at_least: bool = False  # of a list
+    one_at_least: bool = False  #: of a list
 
     def complaint(self, name: str, value: object) -> str:
         """What is wrong with a value, in a line; empty for a good one."""

@@ -44,10 +44,10 @@ class Grid:
     network: str = "perceptron"
     precision: str = "float32"
     test_noise: tuple[float, ...] = ()
-    chooses: bool = True  # validation chooses a learning rate for each activation and keep probability
-    criterion: str = "best_validation_loss"  # by which it chooses, see `statistics.choose_learning_rates`
-    more_seeds: tuple[int, ...] = ()  # of the runs at the chosen learning rates that follow; none: none follow
-    after_choice: Mapping[str, Any] = field(default_factory=dict)  # fields of `RunConfig` in which those differ
+    chooses: bool = True  #: validation chooses a learning rate for each activation and keep probability
+    criterion: str = "best_validation_loss"  #: by which it chooses, see `statistics.choose_learning_rates`
+    more_seeds: tuple[int, ...] = ()  #: of the runs at the chosen learning rates that follow; none: none follow
+    after_choice: Mapping[str, Any] = field(default_factory=dict)  #: fields of `RunConfig` in which those differ
     variants: tuple[Mapping[str, Any], ...] = ({},)
     """The grid is run once for each; a variant holds fields of `RunConfig` that differ, and lists (`activations`,
     `keep_probabilities`, `learning_rates`) that replace the grid's. With another experiment's name, its records are used."""

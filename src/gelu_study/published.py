@@ -46,10 +46,10 @@ class Claim:
     """A claim of the paper that one activation's loss is the lowest."""
 
     name: str
-    statement: str  # in our words
+    statement: str  #: in our words
     where: str
     experiment: str
-    metric: str  # column of the run table, judged by `statistics.verdict`
+    metric: str  #: column of the run table, judged by `statistics.verdict`
     subject: str
     rivals: tuple[str, ...]
     keep_probabilities: tuple[float, ...]

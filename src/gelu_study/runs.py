@@ -66,33 +66,33 @@ CHOICES: dict[str, dict[str, tuple[str, ...]]] = {
 class RunConfig:
     """Everything that determines a run's result up to rounding. Raises `ConfigurationError` for a value out of range."""
 
-    experiment: str  # the protocol it belongs to, for instance "mnist-classifier"
+    experiment: str  #: the protocol it belongs to, for instance "mnist-classifier"
     dataset: str
-    dataset_sha256: str  # `datasets.content_hash`: the data's identity, whatever file they came from
-    train_examples: int  # the first of the official training set
-    validation_examples: int  # the last of the official training set; 0 leaves validation out
-    network: str  # "perceptron": a classifier; "autoencoder": reconstructs its input; convolutional: see `networks.convolutional`
-    hidden: tuple[int, ...]  # widths of the hidden layers, or channels of the convolutions
-    activation: str  # with its form: "gelu" (exact), "gelu_tanh", ...; "soi": the stochastic map, `activations.SOIMap`
-    initialisation: str  # see `initialisations.weights` and `networks.convolutional`; biases 0
-    optimiser: str  # see `training.stacks.optimiser` and `training.optimisers`
+    dataset_sha256: str  #: `datasets.content_hash`: the data's identity, whatever file they came from
+    train_examples: int  #: the first of the official training set
+    validation_examples: int  #: the last of the official training set; 0 leaves validation out
+    network: str  #: "perceptron": a classifier; "autoencoder": reconstructs its input; convolutional: see `networks.convolutional`
+    hidden: tuple[int, ...]  #: widths of the hidden layers, or channels of the convolutions
+    activation: str  #: with its form: "gelu" (exact), "gelu_tanh", ...; "soi": the stochastic map, `activations.SOIMap`
+    initialisation: str  #: see `initialisations.weights` and `networks.convolutional`; biases 0
+    optimiser: str  #: see `training.stacks.optimiser` and `training.optimisers`
     learning_rate: float
-    keep_probability: float  # of a hidden unit, inverted scaling; 1 means no dropout
+    keep_probability: float  #: of a hidden unit, inverted scaling; 1 means no dropout
     batch_size: int
-    epochs: int  # each of steps_per_epoch steps
-    precision: str  # of a training step's products; of convolutional networks also what lies between them, and evaluation
-    seed: int  # shared by all activations, so that runs of one seed start from the same draw and see the same minibatches
+    epochs: int  #: each of steps_per_epoch steps
+    precision: str  #: of a training step's products; of convolutional networks also what lies between them, and evaluation
+    seed: int  #: shared by all activations, so that runs of one seed start from the same draw and see the same minibatches
     engine: int = ENGINE
-    normalisation: str = "none"  # of the pre-activations of hidden layers: over the batch, or over the layer's units
-    test_noise: tuple[float, ...] = ()  # half-widths a of uniform noise on the test inputs, measured after the last epoch
-    preprocessing: str = "unit"  # pixels in [0, 1]; others: see `training.images_data`
-    augmentation: str = "none"  # of training images, see `training.images_data`
-    input_noise: float = 0.0  # standard deviation of normal noise on training inputs
-    schedule: str = "constant"  # of the learning rate over training, see `training.schedules`
-    momentum: float = 0.9  # of the optimisers with Nesterov momentum
-    weight_decay: float = 0.0  # times the weights, added to their gradient: twice the factor of a penalty on squares
-    label_smoothing: float = 0.0  # share of the target that is spread evenly over all classes
-    test_views: int = 1  # views of a test image whose outputs are averaged for the final test error, see `training.images`
+    normalisation: str = "none"  #: of the pre-activations of hidden layers: over the batch, or over the layer's units
+    test_noise: tuple[float, ...] = ()  #: half-widths a of uniform noise on the test inputs, measured after the last epoch
+    preprocessing: str = "unit"  #: pixels in [0, 1]; others: see `training.images_data`
+    augmentation: str = "none"  #: of training images, see `training.images_data`
+    input_noise: float = 0.0  #: standard deviation of normal noise on training inputs
+    schedule: str = "constant"  #: of the learning rate over training, see `training.schedules`
+    momentum: float = 0.9  #: of the optimisers with Nesterov momentum
+    weight_decay: float = 0.0  #: times the weights, added to their gradient: twice the factor of a penalty on squares
+    label_smoothing: float = 0.0  #: share of the target that is spread evenly over all classes
+    test_views: int = 1  #: views of a test image whose outputs are averaged for the final test error, see `training.images`
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -306,7 +306,7 @@ class RunRecord:
     """
 
     config: RunConfig
-    status: str  # "finished" or "diverged"
+    status: str  #: "finished" or "diverged"
     diverged: dict[str, int] | None = None
     curves: dict[str, list[float]] = field(default_factory=dict)
     final: dict[str, float] = field(default_factory=dict)

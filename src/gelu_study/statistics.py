@@ -55,7 +55,7 @@ def verdict(
     3. *A diverged run counts, as the worst:* its loss is infinite. Medians and ranks stay defined. Two diverged runs of
        a seed are a tie; where every run of both sides diverged that shows no equivalence, and the comparison is unresolved.
     4. *Tests.* `p_value`: the two-sided paired t test of mean d = 0. `p_equivalent`: two one-sided paired t tests
-       (Schuirmann 1987) of |mean d| < ln 1.05, a margin of 5 %. The t test is used because d is a difference of
+       (Schuirmann 1987) of `|mean d| < ln 1.05`, a margin of 5 %. The t test is used because d is a difference of
        logarithms of two like quantities, hence near symmetric, and because the paper's five seeds can decide with it:
        the least p of a signed-rank test with five pairs is 1/16, above every level. The signed-rank test is reported as
        a check, and takes the place of the t test in both where a diverged run leaves the mean undefined. If all d are
@@ -129,25 +129,25 @@ class Comparison:
     """Paired losses a and b of the same seeds; d = ln a - ln b, so below 0 where a is better. NaN where a value is not
     defined."""
 
-    n: int  # common seeds
-    left_out: int  # seeds that only one side has
+    n: int  #: common seeds
+    left_out: int  #: seeds that only one side has
     diverged_a: int
     diverged_b: int
-    median_a: float  # medians over the common seeds, in the losses' own unit
+    median_a: float  #: medians over the common seeds, in the losses' own unit
     median_b: float
-    median: float  # of d
-    low: float  # bootstrap interval of the median of d
+    median: float  #: of d
+    low: float  #: bootstrap interval of the median of d
     high: float
-    mean: float  # of d
-    probability_better: float  # share of pairs with a < b, ties counting half
-    probability_better_all: float  # the same over all n^2 pairings: 1 - U / n^2 with the Mann-Whitney U of a over b
-    test: str  # "t", "signed-rank" or "none"
-    shift: float  # its sign is that of the test's statistic
+    mean: float  #: of d
+    probability_better: float  #: share of pairs with a < b, ties counting half
+    probability_better_all: float  #: the same over all n^2 pairings: 1 - U / n^2 with the Mann-Whitney U of a over b
+    test: str  #: "t", "signed-rank" or "none"
+    shift: float  #: its sign is that of the test's statistic
     p_value: float
     p_equivalent: float
-    p_signed_rank: float  # a check on p_value
-    seeds_needed: float  # for the observed mean and spread of d
-    seeds_needed_margin: float  # for a mean as small as the margin, with the observed spread
+    p_signed_rank: float  #: a check on p_value
+    seeds_needed: float  #: for the observed mean and spread of d
+    seeds_needed_margin: float  #: for a mean as small as the margin, with the observed spread
 
     @property
     def median_difference(self) -> float:

@@ -35,9 +35,9 @@ class Study:
     records: tuple[RunRecord, ...]
     chosen: dict[
         tuple[str, float], float
-    ]  # learning rate for each (activation, keep probability); empty while the grid is not done
-    choice_pending: bool  # more runs will follow once the grid is done and a choice can be made
-    own: int = 0  # of the records, those that lie in the folder of one's own
+    ]  #: learning rate for each (activation, keep probability); empty while the grid is not done
+    choice_pending: bool  #: more runs will follow once the grid is done and a choice can be made
+    own: int = 0  #: of the records, those that lie in the folder of one's own
 
     @property
     def missing(self) -> int:

@@ -1,7 +1,7 @@
 """The Transformer's feed-forward block with any activation or gated unit, a pre-norm block around it, and counts of both.
 
 W2 f(W1 x + b1) + b2 (Vaswani et al. 2017, section 3.3, arXiv:1706.03762) has two matrices; a gated unit has three,
-W2 (gate(W x + b) * (V x + c)) + b2 (Shazeer 2020, arXiv:2002.05202). To compare them at equal parameters the gated block's hidden
+`W2 (gate(W x + b) * (V x + c)) + b2` (Shazeer 2020, arXiv:2002.05202). To compare them at equal parameters the gated block's hidden
 width is two thirds of the other's, as there. Counts of arithmetic are multiply-adds: one multiplication with its addition.
 """
 
@@ -76,7 +76,7 @@ def attention_counts(d_model: int, sequence_length: int, bias: bool = True) -> d
 
 
 class FeedForward(nn.Module):
-    """W2 f(W1 x + b1) + b2 for an activation f, W2 (gate(W x + b) * (V x + c)) + b2 for a gated unit.
+    """W2 f(W1 x + b1) + b2 for an activation f, `W2 (gate(W x + b) * (V x + c)) + b2` for a gated unit.
 
     [..., d_model] gives [..., d_model]. `activation` is a name of `activations.names()`, of which `parameters` are the keyword
     arguments, or of `activations.GATES`; `hidden` is the width without a gate, see `hidden_width`. Weights are initialised as
@@ -107,11 +107,13 @@ class FeedForward(nn.Module):
         self.out_of = nn.Linear(self.width, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[..., d_model] gives [..., d_model]. Raises `ConfigurationError` for another last dimension."""
         if x.dim() == 0 or x.shape[-1] != self.d_model:
             raise ConfigurationError(f"a block of d_model {self.d_model} takes [..., {self.d_model}], not {list(x.shape)}")
         return self.out_of(self.function(self.into(x)))  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses."""
         return f"{self.activation!r}, d_model={self.d_model}, width={self.width}"
 
 
@@ -123,9 +125,11 @@ class GatedUnit(nn.Module):
         self.name = name
 
     def forward(self, x: Tensor) -> Tensor:
+        """[..., 2 n] gives [..., n]."""
         return activations.gated(self.name, x)
 
     def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses."""
         return repr(self.name)
 
 
@@ -144,6 +148,7 @@ class Attention(nn.Module):
         self.out_of = nn.Linear(d_model, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[..., tokens, d_model] gives the same shape."""
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for part in self.into(x).chunk(3, -1))
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         return self.out_of(mixed.transpose(-2, -3).flatten(-2))  # type: ignore[no-any-return]
@@ -172,6 +177,7 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(d_model, hidden, activation, bias, equal_parameters)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[..., tokens, d_model] gives the same shape."""
         x = x + self.attention(self.attention_norm(x))
         return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]
 

@@ -49,13 +49,13 @@ class Comparison:
 
     key: str
     label: str
-    identical: bool  # status, curves and all values, to the last digit
-    early: float  # relative difference of the first epoch's training loss
-    final_loss: float  # greatest difference of the logarithms of losses at the end
-    final_error: float  # difference of errors at the end, percentage points, of that which uses most of what is allowed
-    allowed_error: float  # percentage points, of that error
-    within: bool  # all three are within the tolerance
-    obstacles: str  # why the same bits cannot be expected; empty where they are promised
+    identical: bool  #: status, curves and all values, to the last digit
+    early: float  #: relative difference of the first epoch's training loss
+    final_loss: float  #: greatest difference of the logarithms of losses at the end
+    final_error: float  #: difference of errors at the end, percentage points, of that which uses most of what is allowed
+    allowed_error: float  #: percentage points, of that error
+    within: bool  #: all three are within the tolerance
+    obstacles: str  #: why the same bits cannot be expected; empty where they are promised
 
     @property
     def promised(self) -> bool:

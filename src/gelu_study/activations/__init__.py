@@ -132,7 +132,9 @@ class Activation(nn.Module):
         self.name, self.parameters_given = name, parameters
 
     def forward(self, x: Tensor) -> Tensor:
+        """f(x) of every element, shaped like x."""
         return self.function(x, **self.parameters_given)
 
     def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses."""
         return ", ".join([repr(self.name), *(f"{name}={value}" for name, value in self.parameters_given.items())])

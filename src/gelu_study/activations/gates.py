@@ -38,12 +38,12 @@ Block = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 class Form:
     """A gate G(u): G with G', written for speed, and G' with G'', of differentiable operations."""
 
-    gate: Callable[[Tensor, bool], Parts]  # (u, whether to float64's last digit) -> G(u), G'(u)
-    curvature: Callable[[Tensor], Parts]  # u -> G'(u), G''(u)
-    limit: float  # beyond +-limit G is 0 or 1 in every dtype: u is clamped to it
-    far: Callable[[Tensor, Tensor, Tensor], Parts] | None = None  # (u, u G(u), its derivative) -> both, where G underflows
-    block: Block | None = None  # the same as `gate` for float32 on the CPU, without allocating
-    least: float = 0.0  # below it the gate is subnormal in float32, which costs `block` its digits
+    gate: Callable[[Tensor, bool], Parts]  #: (u, whether to float64's last digit) -> G(u), G'(u)
+    curvature: Callable[[Tensor], Parts]  #: u -> G'(u), G''(u)
+    limit: float  #: beyond +-limit G is 0 or 1 in every dtype: u is clamped to it
+    far: Callable[[Tensor, Tensor, Tensor], Parts] | None = None  #: (u, u G(u), its derivative) -> both, where G underflows
+    block: Block | None = None  #: the same as `gate` for float32 on the CPU, without allocating
+    least: float = 0.0  #: below it the gate is subnormal in float32, which costs `block` its digits
 
 
 def _gaussian(u: Tensor, full: bool) -> Parts:

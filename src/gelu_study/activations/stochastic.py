@@ -22,6 +22,7 @@ class SOIMap(nn.Module):
         self.generator = generator
 
     def forward(self, x: Tensor) -> Tensor:
+        """x or 0 in training, the expectation x Phi(x) in evaluation; shaped like x."""
         if not self.training:
             return gelu(x)
         probability = gate_probability(floating(x, "SOIMap"))

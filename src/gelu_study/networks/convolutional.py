@@ -39,9 +39,11 @@ class ActivationLayer(nn.Module):
         self.function = _FUSED.get(name) or activations.get(name)
 
     def forward(self, x: Tensor) -> Tensor:
+        """f(x) of every element, shaped like x."""
         return self.function(x)
 
     def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses."""
         return self.name
 
 

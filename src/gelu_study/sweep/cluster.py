@@ -115,10 +115,10 @@ class _Begun:
 
     stack: list[RunConfig]
     future: Future[dict[str, Any]]
-    only: frozenset[str]  # the workers that may have it; empty: any
-    steps: int = 0  # network-steps that its worker told of
-    worker: str = ""  # its address, once it has told of some
-    moved: bool = False  # Dask gave it to another when that one died; there its time begins anew
+    only: frozenset[str]  #: the workers that may have it; empty: any
+    steps: int = 0  #: network-steps that its worker told of
+    worker: str = ""  #: its address, once it has told of some
+    moved: bool = False  #: Dask gave it to another when that one died; there its time begins anew
 
     def hear(self, worker: str, steps: int) -> int:
         """So many steps a worker has taken; returns how many more these are."""

@@ -39,10 +39,10 @@ _KEPT = np.dtype("<f4")
 class Epoch:
     """What an epoch looks like, drawn beforehand: [steps, batch] each, on the device."""
 
-    chosen: Tensor  # the training examples, int64
-    rows: Tensor  # where the window begins in the padded image, int64
+    chosen: Tensor  #: the training examples, int64
+    rows: Tensor  #: where the window begins in the padded image, int64
     columns: Tensor
-    mirrored: Tensor  # bool
+    mirrored: Tensor  #: bool
 
 
 class Images:

@@ -47,7 +47,7 @@ class Examples:
     train: tuple[Tensor, Tensor]
     validation: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-    outputs: int  # classes, or features
+    outputs: int  #: classes, or features
 
     @classmethod
     def of(cls, dataset: Dataset, train: int, validation: int, device: torch.device, network: str = "perceptron") -> Examples:
