@@ -77,9 +77,10 @@ measure: environment ## measure again what pages show beside runs (WHAT=activati
 readme: environment ## write the answer in README.md anew from the records
 	$(study) readme
 
-lint: environment ## check style and types
+lint: environment ## check style, types and source notebooks
 	$(python) -m ruff check .
 	$(python) -m mypy
+	$(study) check
 
 # uv keeps what requirements.lock holds where it can; delete the file first for the newest releases.
 # conda installs the package itself in the same call of pip, which refuses to mix hashed and editable requirements.

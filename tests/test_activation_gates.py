@@ -18,20 +18,11 @@ HALF = [torch.bfloat16, torch.float16]
 DTYPES = [torch.float64, torch.float32, *HALF]
 PARAMETERS = [{}, {"mu": 0.5, "sigma": 0.25}, {"mu": -1.0, "sigma": 3.0}]
 RIVALS = [
-    ("relu", {}),
-    ("leaky_relu", {}),
+    *((name, {}) for name in activations.names() if name not in GATES),
     ("leaky_relu", {"negative_slope": 0.3}),
-    ("squared_relu", {}),
-    ("elu", {}),
     ("elu", {"alpha": 0.5}),
-    ("selu", {}),
-    ("celu", {}),
     ("celu", {"alpha": 0.25}),
-    ("softplus", {}),
     ("softplus", {"beta": 3.0}),
-    ("mish", {}),
-    ("hard_swish", {}),
-    ("identity", {}),
 ]
 
 examples = settings(deadline=None, max_examples=60, derandomize=True)
@@ -62,10 +53,6 @@ def sample(dtype: torch.dtype, n: int = 250) -> torch.Tensor:
     ]
     x = torch.cat(parts).to(dtype)
     return x[x.isfinite()]
-
-
-def test_every_name_is_held_against_a_reference():
-    assert set(activations.names()) == {*GATES, *(name for name, _ in RIVALS)}
 
 
 def greatest_errors(name: str, x: torch.Tensor, parameters: dict[str, float], conditioned: bool) -> tuple[float, float]:

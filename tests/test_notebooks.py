@@ -226,10 +226,7 @@ def test_nan_in_an_output_is_no_published_notebook(notebook, tmp_path, monkeypat
 @pytest.mark.parametrize("path", sorted(paths.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
 def test_the_notebooks_of_the_repository_have_valid_parameters_and_no_outputs(path):
     assert notebooks.parameters(path)
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type == "code":
-            assert cell.outputs == []
-            assert cell.execution_count is None
+    notebooks.check(path)
 
 
 def test_the_single_page_loads_nothing_from_elsewhere_and_has_no_link_that_leads_nowhere(tmp_path):

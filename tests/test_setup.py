@@ -182,9 +182,9 @@ def test_the_environment_is_made_once_and_again_when_the_lock_changes(stub: Path
     first = calls(stub)
     assert any("<--require-hashes><-r><requirements.lock>" in line for line in first)
     assert any("<--no-deps>" in line and line.endswith("<-e><.>") for line in first)
-    assert first[-2:] == ["<-m><ruff><check><.>", "<-m><mypy>"]
+    assert first[-3:] == ["<-m><ruff><check><.>", "<-m><mypy>", "<-m><gelu_study><check>"]
     assert make(stub, "lint", python).returncode == 0
-    assert calls(stub) == first[-2:]
+    assert calls(stub) == first[-3:]
     with (stub / "requirements.lock").open("a", encoding="utf-8") as file:
         file.write("# changed\n")
     assert make(stub, "lint", python).returncode == 0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gelu_study import paths
-from gelu_study.errors import CheckpointWarning, ConfigurationError, DataError, LedgerWarning, StudyError
+from gelu_study.errors import CheckpointWarning, ConfigurationError, DataError, LedgerWarning, NotebookError, StudyError
 
 if TYPE_CHECKING:
     from gelu_study import sweep
@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     data = command("data", "Show, download or import data sets; each is verified by its SHA-256.", "data-root")
-    data.add_argument("names", nargs="*", metavar="NAME", help="mnist, cifar10, cifar100, digits; none shows what there is")
+    data.add_argument("names", nargs="*", metavar="NAME", help="for instance mnist; none shows what there is")
     data.add_argument(
         "--from",
         dest="source",
@@ -248,6 +248,9 @@ def _parser() -> argparse.ArgumentParser:
     notebook.add_argument(
         "--output", type=Path, metavar="FILE", help="where the executed notebook goes (default: build/notebooks/NAME.ipynb)"
     )
+
+    check = command("check", "Hold source notebooks against how the repository keeps them: no outputs, valid parameters.")
+    check.add_argument("files", nargs="*", type=Path, metavar="FILE", help="notebooks (default: those of the project)")
 
     book = command("book", "Execute every notebook against the ledger and build the site; nothing is trained.", "ledger")
     book.add_argument("--output", type=folder, default=paths.BOOK / "_build" / "html", metavar="FOLDER", help="where the site goes")
@@ -502,6 +505,19 @@ def _notebook(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(options: argparse.Namespace) -> int:
+    from gelu_study import notebooks
+
+    complaints = []
+    for path in options.files or sorted(paths.NOTEBOOKS.glob("*.ipynb")):
+        try:
+            notebooks.check(path)
+        except NotebookError as error:
+            complaints.append(str(error))
+    print("\n".join(complaints), end="\n" if complaints else "", file=sys.stderr)
+    return 1 if complaints else 0
+
+
 def _book(options: argparse.Namespace) -> int:
     from gelu_study import site
 
@@ -566,6 +582,7 @@ _COMMANDS = {
     "bench": _bench,
     "measure": _measure,
     "notebook": _notebook,
+    "check": _check,
     "book": _book,
     "readme": _readme,
     "quick": _quick,

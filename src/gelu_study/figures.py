@@ -23,32 +23,14 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from gelu_study import activations, ledger, published, statistics
+from gelu_study import activations, ledger, published, statistics, titles
 from gelu_study.errors import ConfigurationError
 from gelu_study.runs import RunRecord
 
 Choice = Mapping[tuple[str, float], float]
 P = ParamSpec("P")
 
-STYLES: dict[str, tuple[str, Any, str]] = {
-    "gelu_tanh": ("#0072B2", "-", "o"),
-    "relu": ("#D55E00", (0, (5, 2)), "s"),
-    "elu": ("#009E73", (0, (6, 2, 1, 2)), "^"),
-    "gelu": ("#56B4E9", (0, (9, 2)), "D"),
-    "gelu_sigmoid": ("#CC79A7", (0, (3, 1)), "v"),
-    "silu": ("#E69F00", (0, (8, 2, 1, 2, 1, 2)), "P"),
-    "identity": ("#000000", (0, (2, 2)), "X"),
-    "lalu": ("#882255", (0, (4, 1, 1, 1)), "H"),
-    "calu": ("#7B4BB7", (0, (12, 2, 2, 2)), "8"),
-    "leaky_relu": ("#A6761D", (0, (5, 2, 1, 2, 1, 2, 1, 2)), "<"),
-    "squared_relu": ("#B2182B", (0, (4, 4)), "*"),
-    "selu": ("#44AA99", (0, (10, 2, 1, 2)), ">"),
-    "celu": ("#808000", (0, (2, 1, 1, 1)), "1"),
-    "softplus": ("#777777", (0, (3, 3, 1, 3)), "p"),
-    "mish": ("#332288", (0, (7, 3, 3, 3)), "h"),
-    "hard_swish": ("#661100", (0, (12, 3)), "d"),
-    "soi": ("#AD1F87", (0, (14, 1)), "2"),
-}
+STYLES = {name: (look.colour, look.line, look.marker) for name, look in titles.LOOKS.items()}
 """Colour, line style and marker of each activation."""
 
 METRICS = {

@@ -101,6 +101,25 @@ def validate(path: str | os.PathLike[str], given: Mapping[str, object]) -> dict[
     return result
 
 
+def check(path: str | os.PathLike[str]) -> None:
+    """Hold a notebook against how the repository keeps them: nothing that running it leaves behind, and one cell of parameters,
+    each described in `parameters.ALLOWED`, with a default that is allowed.
+
+    Raises `NotebookError` that says what to do.
+    """
+    path = Path(path)
+    cells = [cell for cell in _read(path).cells if cell.cell_type == "code"]
+    if ran := [cell for cell in cells if cell.outputs or cell.execution_count is not None]:
+        raise NotebookError(
+            f"{path} holds what running it left behind, in {len(ran)} of its {len(cells)} cells of code; take it out with "
+            f"`jupyter nbconvert --clear-output --inplace {path}`"
+        )
+    declared = parameters(path)
+    if strange := [name for name in declared if name not in allowed.ALLOWED]:
+        raise NotebookError(f"what {', '.join(strange)} in {path} may be is not said; say it in `ALLOWED` of gelu_study.parameters")
+    validate(path, {name: parameter.default for name, parameter in declared.items()})
+
+
 def execute(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str],

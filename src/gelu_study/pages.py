@@ -29,9 +29,6 @@ BADGES = {
     statistics.NOT_RUN: "There are no runs to compare yet.",
 }
 
-DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-"""What a reader calls the data sets of the experiments."""
-
 _LINK = "<!-- records -->"
 _COLUMNS = "<i>Keep</i>: the keep probability, 1 for no dropout. <i>Rate</i>: the learning rate."
 
@@ -146,7 +143,7 @@ def span(low: float, high: float) -> str:
 def progress(found: Study) -> None:
     """Say what is missing, if anything is, and what was not trained by the paper's protocol or on its data."""
     if found.planned and found.planned[0].dataset == "digits":
-        wanted = DATA[protocols.grid(found.experiment, "paper").dataset]
+        wanted = datasets.KNOWN[protocols.grid(found.experiment, "paper").dataset].title
         text(
             f"> **Not {wanted}.** These runs were trained on scikit-learn's 1,797 digits of 8 × 8 pixels, a stand-in that needs no "
             f"download. They show that everything works and say nothing about {wanted}."

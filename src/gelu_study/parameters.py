@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gelu_study import titles
+from gelu_study import datasets, titles
+from gelu_study.datasets import downloads
 from gelu_study.errors import ConfigurationError
 
 SCALARS = ("bool", "int", "float", "str")
@@ -112,7 +113,7 @@ ALLOWED: dict[str, Allowed] = {
     "keep_probabilities": _number("list[float]", 0, 1, above=True),
     "seeds": _number("list[int]", 0, _SEED),
     "epochs": _number("int", 0, 100_000),
-    "dataset": _among("mnist", "cifar10", "cifar100", "digits", empty=True),
+    "dataset": _among(*datasets.NAMES, empty=True),
     "device": _text("auto, cpu, cuda, cuda:N (a number) or mps", r"auto|cpu|cuda(:\d+)?|mps"),
     "train": _FLAG,
     "ledger": _text("the path of a folder, or empty: the project's own records with yours beside them", r"[^\0]*"),
@@ -125,7 +126,7 @@ ALLOWED: dict[str, Allowed] = {
     "d_model": _COUNT,
     "depth": _number("int", 1, 1_000),
     "differences": _number("list[float]", 0, above=True),
-    "download": Allowed("str", "mnist, cifar10, cifar100 or empty", lambda name: name in ("", "mnist", "cifar10", "cifar100")),
+    "download": Allowed("str", f"{', '.join(downloads.NAMES)} or empty", lambda name: name in ("", *downloads.NAMES)),
     "draw_sizes": _STEPS,
     "draws": _number("int", 1, 10_000_000),
     "dropout": _number("float", 0, 1),

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from gelu_study.activations import kernels
+from gelu_study.activations import gates, kernels, rectifiers
 from gelu_study.activations.gated import GATES, gated
 from gelu_study.activations.gates import calu, gelu, gelu_sigmoid, gelu_tanh, lalu, silu
 from gelu_study.activations.kernels import Kernel
@@ -34,7 +34,7 @@ from gelu_study.activations.rectifiers import (
 )
 from gelu_study.activations.stochastic import SOIMap
 from gelu_study.errors import ConfigurationError
-from gelu_study.titles import STOCHASTIC, title
+from gelu_study.titles import FUNCTIONS, STOCHASTIC, title
 
 __all__ = [
     "GATES",
@@ -67,24 +67,7 @@ __all__ = [
 Function = Callable[..., Tensor]
 
 
-_REGISTRY: dict[str, Function] = {
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "gelu_sigmoid": gelu_sigmoid,
-    "relu": relu,
-    "elu": elu,
-    "silu": silu,
-    "identity": identity,
-    "lalu": lalu,
-    "calu": calu,
-    "leaky_relu": leaky_relu,
-    "squared_relu": squared_relu,
-    "selu": selu,
-    "celu": celu,
-    "softplus": softplus,
-    "mish": mish,
-    "hard_swish": hard_swish,
-}
+_REGISTRY: dict[str, Function] = {name: vars(gates).get(name) or vars(rectifiers)[name] for name in FUNCTIONS}
 
 
 def names() -> list[str]:

@@ -21,46 +21,82 @@ from gelu_study import paths
 from gelu_study.datasets import downloads, readers
 from gelu_study.errors import DataError
 
-NAMES = ("mnist", "cifar10", "cifar100", "digits")
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
-SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
-    name: {"x_train": (train, *image), "y_train": (train,), "x_test": (test, *image), "y_test": (test,)}
-    for name, train, test, image in (
-        ("mnist", 60_000, 10_000, (28, 28)),
-        ("cifar10", 50_000, 10_000, (32, 32, 3)),
-        ("cifar100", 50_000, 10_000, (32, 32, 3)),
-        ("digits", 1_437, 360, (8, 8)),  # scikit-learn's digits have no official split; the last 360 test
-    )
-}
 
-# SHA-256 of each array's bytes in C order
-SHA256: dict[str, dict[str, str]] = {
-    "mnist": {
-        "x_train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
-        "y_train": "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
-        "x_test": "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
-        "y_test": "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
-    },
-    "cifar10": {
-        "x_train": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
-        "y_train": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
-        "x_test": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-        "y_test": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
-    },
-    "cifar100": {
-        "x_train": "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
-        "y_train": "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
-        "x_test": "4cb8e5d9309da489bf6b19cc10cd96c3ae6f8daf225380b605aaee4c0d6aee19",
-        "y_test": "4dad7d09c7c97d33f6cb928d705cf4196221316fd6e31bdd978a08ed9103ee0b",
-    },
-    "digits": {
-        "x_train": "b284d50d1ff250076877f9fa076dc54f7a48937f997c4571de6cae27017f4f99",
-        "y_train": "00d355536cfe54c3c5aaa1bbc756008bcc5ba7030407f225954ebda1d1ca46c9",
-        "x_test": "cfff6ae4478611800cb91b9d2c5ae329e83dec33ba4d539ec56620f0182f6b56",
-        "y_test": "7a7a9acee298b8862700d7c2a0341a0ee3744e1369c9107a26149f5d0e61b304",
-    },
+@dataclass(frozen=True)
+class Published:
+    """What is known of a data set whether or not it is at hand."""
+
+    title: str  #: what a reader calls it
+    image: tuple[int, ...]  #: shape of an image, [height, width] or [height, width, 3]
+    train: int  #: images
+    test: int  #: images
+    sha256: tuple[str, str, str, str]  #: of the bytes of each of `ARRAYS`, uint8 in C order
+    classes: int = 10  #: labels are 0 to classes - 1
+    scale: float = 255.0  #: what pixels are divided by to lie in [0, 1]
+
+
+KNOWN = {
+    "mnist": Published(
+        "MNIST",
+        image=(28, 28),
+        train=60_000,
+        test=10_000,
+        sha256=(
+            "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
+            "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
+            "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
+            "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
+        ),
+    ),
+    "cifar10": Published(
+        "CIFAR-10",
+        image=(32, 32, 3),
+        train=50_000,
+        test=10_000,
+        sha256=(
+            "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+            "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+            "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+            "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+        ),
+    ),
+    "cifar100": Published(
+        "CIFAR-100",
+        image=(32, 32, 3),
+        train=50_000,
+        test=10_000,
+        sha256=(
+            "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
+            "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
+            "4cb8e5d9309da489bf6b19cc10cd96c3ae6f8daf225380b605aaee4c0d6aee19",
+            "4dad7d09c7c97d33f6cb928d705cf4196221316fd6e31bdd978a08ed9103ee0b",
+        ),
+        classes=100,
+    ),
+    "digits": Published(
+        "scikit-learn's digits",
+        image=(8, 8),
+        train=1_437,
+        test=360,  # there is no official split; the last 360 test
+        sha256=(
+            "b284d50d1ff250076877f9fa076dc54f7a48937f997c4571de6cae27017f4f99",
+            "00d355536cfe54c3c5aaa1bbc756008bcc5ba7030407f225954ebda1d1ca46c9",
+            "cfff6ae4478611800cb91b9d2c5ae329e83dec33ba4d539ec56620f0182f6b56",
+            "7a7a9acee298b8862700d7c2a0341a0ee3744e1369c9107a26149f5d0e61b304",
+        ),
+        scale=16.0,
+    ),
 }
+"""The data sets by name. One that `downloads` has no address of is imported, as NAME.npz with `ARRAYS`."""
+
+NAMES = tuple(KNOWN)
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    name: {"x_train": (it.train, *it.image), "y_train": (it.train,), "x_test": (it.test, *it.image), "y_test": (it.test,)}
+    for name, it in KNOWN.items()
+}
+SHA256 = {name: dict(zip(ARRAYS, it.sha256, strict=True)) for name, it in KNOWN.items()}
 
 
 @dataclass(frozen=True)
@@ -76,12 +112,12 @@ class Dataset:
     @property
     def scale(self) -> float:
         """What pixels are divided by to lie in [0, 1]."""
-        return 16.0 if self.name == "digits" else 255.0
+        return KNOWN[self.name].scale
 
     @property
     def classes(self) -> int:
         """The number of labels."""
-        return 100 if self.name == "cifar100" else 10
+        return KNOWN[self.name].classes
 
 
 def content_hash(name: str) -> str:

@@ -13,15 +13,20 @@ from pathlib import Path
 from gelu_study.datasets.readers import cifar
 from gelu_study.errors import DataError
 
+NAMES = ("mnist", "cifar10", "cifar100")
+"""The data sets that torchvision has addresses of; others are imported."""
+
 SILENCE = 60.0
 """Seconds without a byte after which a server is given up; torchvision itself would wait for ever."""
 
 
 def download(name: str, folder: Path) -> None:
-    """Fetch the archives of mnist, cifar10 or cifar100 into `folder`, as they are.
+    """Fetch the archives of one of `NAMES` into `folder`, as they are.
 
-    Raises `DataError` when no mirror hands one over whole, and `OSError` when the disk is full.
+    Raises `DataError` for any other name and when no mirror hands one over whole, and `OSError` when the disk is full.
     """
+    if name not in NAMES:
+        raise DataError(f"{name} has no address to be downloaded from; import it with `gelu-study data {name} --from FOLDER`")
     from torchvision.datasets.utils import download_url
 
     for file, md5, addresses in _archives(name):

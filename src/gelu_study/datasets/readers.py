@@ -144,7 +144,11 @@ def read_folder(name: str, folder: Path, shapes: Shapes) -> Arrays:
         os.listdir(folder)
         if os.path.lexists(folder / f"{name}.npz"):
             return read_npz(folder / f"{name}.npz", shapes)
-        return _read_mnist(folder, shapes) if name == "mnist" else _read_cifar(name, folder, shapes)
+        if name == "mnist":
+            return _read_mnist(folder, shapes)
+        if name.startswith("cifar"):
+            return _read_cifar(name, folder, shapes)
+        raise DataError(f"{folder} does not hold {name}: there is no {name}.npz; give another folder")
 
 
 def _read_mnist(source: Path, shapes: Shapes) -> Arrays:
