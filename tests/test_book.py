@@ -143,6 +143,13 @@ def test_figures_answer_to_the_pointer(chrome, address, recorded):
         assert visit.problems == []
 
 
+def test_names_in_docstrings_lead_to_what_they_name(book):
+    """`ledger.table` is named in the docstring of `study.Study.table`, and described on the same page."""
+    page = (book / "api-records.html").read_text(encoding="utf-8")
+    assert 'id="gelu_study.ledger.table"' in page
+    assert 'href="#gelu_study.ledger.table"' in page
+
+
 def test_the_search_finds_a_page(chrome, address):
     with reader.Visit(chrome, f"{address}search.html?q=dropout") as visit:
         visit.page.wait_for_selector("#search-results li a")

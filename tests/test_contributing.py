@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
