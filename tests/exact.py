@@ -9,6 +9,14 @@ import torch
 from mpmath import mpf
 
 GATES = ["gelu", "gelu_tanh", "gelu_sigmoid", "silu", "lalu", "calu"]
+KINKS = {
+    "relu": [0],
+    "leaky_relu": [0],
+    "hard_swish": [-3, 3],
+    "selu": [0],
+}
+"""Where an activation has no derivative."""
+
 DIGITS = 100  # 1/2 + atan(u) / pi loses 39 of them at float32's lowest number
 
 _PRECISION = {torch.float64: (53, -1021), torch.float32: (24, -125), torch.bfloat16: (8, -125), torch.float16: (11, -13)}
