@@ -48,10 +48,10 @@ class Control:
 
 CONTROLS = {
     "depth": Control("hidden layers", 1, 16, 1),
-    "width": Control("units of each", 8, 512, 8),
-    "learning_rate": Control("learning rate, Adam's", 1e-5, 1, 0.25),  # the step is that of the exponent
-    "dropout": Control("dropout: share of units left out", 0, 0.9, 0.05),
-    "seed_count": Control("seeds: networks of each activation", 1, 10, 1),
+    "width": Control("units of each layer", 8, 512, 8),
+    "learning_rate": Control("learning rate of Adam", 1e-5, 1, 0.25),  # the step is that of the exponent
+    "dropout": Control("dropout, share left out", 0, 0.9, 0.05),
+    "seed_count": Control("seeds of each activation", 1, 10, 1),
     "epochs": Control("epochs", 1, 50, 1),
 }
 

@@ -6,12 +6,14 @@ slows down.
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 import math
 import time
 from collections.abc import Mapping, Sequence
 
-from IPython.display import HTML, Image, display
+from IPython.display import HTML, display
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -19,7 +21,7 @@ from gelu_study import activations, figures
 from gelu_study.runs import RunConfig
 
 EVERY_SECONDS = 1.0
-SHARE = 0.02
+SHARE = 0.05
 """Of the time, what drawing may take: where a drawing takes long, the next one waits."""
 _LOSSES = ("train_loss", "train_loss_epoch")
 _DOTS = 96
@@ -51,12 +53,13 @@ class LiveCurves:
         """Take the figure away."""
         self._handle.update(HTML(""))
 
-    def _drawn(self) -> Image:
+    def _drawn(self) -> HTML:
+        """The figure as HTML: JupyterLab drops the alternative text of an `IPython.display.Image`."""
         image = io.BytesIO()
         FigureCanvasAgg(curves(self._configs, self._epochs, self._losses)).print_png(image)
         names = ", ".join(dict.fromkeys(activations.title(config.activation) for config in self._configs))
-        alt = f"Training loss of {names} after {self._epochs[-1]:.1f} epochs"
-        return Image(image.getvalue(), format="png", width=560, alt=alt)
+        alt = html.escape(f"Training loss of {names} after {self._epochs[-1]:.1f} epochs")
+        return HTML(f'<img width="560" alt="{alt}" src="data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}">')
 
 
 def curves(configs: Sequence[RunConfig], epochs: Sequence[float], losses: Sequence[Sequence[float]]) -> Figure:
