@@ -207,7 +207,8 @@ def test_the_playground_trains_after_a_click_and_stops_at_another(lab):
     train.wait_for()
     assert page.locator(".jp-Notebook table", has_text="GELU").count() == 0
     train.click()
-    picture = page.locator(".jp-Notebook img.widget-image")
+    drawn = ".jp-Notebook .widget-html-content img[alt^='Training loss and validation error of GELU (tanh), ReLU, ELU']"
+    picture = page.locator(drawn)
     page.locator(".jp-Notebook .widget-html-content", has_text="Finished after 20.0 epochs").first.wait_for()
     table = page.locator(".jp-Notebook .widget-html-content tr", has_text="ReLU").first
     table.wait_for()
@@ -222,7 +223,7 @@ def test_the_playground_trains_after_a_click_and_stops_at_another(lab):
         page.keyboard.insert_text(str(value))
         page.keyboard.press("Enter")
     train.click()
-    page.wait_for_function("before => document.querySelector('.jp-Notebook img.widget-image').src !== before", arg=first)
+    page.wait_for_function("([drawn, before]) => document.querySelector(drawn).src !== before", arg=[drawn, first])
     page.locator(".jp-Notebook button", has_text="Stop").click()
     page.locator(".jp-Notebook .widget-html-content", has_text="Stopped after").first.wait_for()
     assert train.is_enabled()

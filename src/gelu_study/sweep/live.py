@@ -6,15 +6,11 @@ slows down.
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import math
 import time
 from collections.abc import Mapping, Sequence
 
 from IPython.display import HTML, display
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from gelu_study import activations, figures
@@ -24,7 +20,6 @@ EVERY_SECONDS = 1.0
 SHARE = 0.05
 """Of the time, what drawing may take: where a drawing takes long, the next one waits."""
 _LOSSES = ("train_loss", "train_loss_epoch")
-_DOTS = 96
 
 
 class LiveCurves:
@@ -54,17 +49,14 @@ class LiveCurves:
         self._handle.update(HTML(""))
 
     def _drawn(self) -> HTML:
-        """The figure as HTML: JupyterLab drops the alternative text of an `IPython.display.Image`."""
-        image = io.BytesIO()
-        FigureCanvasAgg(curves(self._configs, self._epochs, self._losses)).print_png(image)
         names = ", ".join(dict.fromkeys(activations.title(config.activation) for config in self._configs))
-        alt = html.escape(f"Training loss of {names} after {self._epochs[-1]:.1f} epochs")
-        return HTML(f'<img width="560" alt="{alt}" src="data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}">')
+        alt = f"Training loss of {names} after {self._epochs[-1]:.1f} epochs"
+        return HTML(figures.picture(curves(self._configs, self._epochs, self._losses), alt))
 
 
 def curves(configs: Sequence[RunConfig], epochs: Sequence[float], losses: Sequence[Sequence[float]]) -> Figure:
     """The figure: a line a run in the colour and line style of its activation; `losses` has a row a time, a value a run."""
-    figure = Figure(figsize=(5.6, 2.6), dpi=_DOTS, layout="constrained")
+    figure = Figure(figsize=(5.6, 2.6), dpi=96, layout="constrained")
     ax = figure.add_subplot()
     named: set[str] = set()
     for run, config in enumerate(configs):
