@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from types import SimpleNamespace
 
+import IPython
 import pytest
 
-from gelu_study import figures, protocols, sweep
+from gelu_study import figures, protocols, study, sweep, training
+from gelu_study.errors import StudyError
 from gelu_study.ledger import Ledger
 from gelu_study.sweep import live, reporter
 
@@ -31,13 +33,12 @@ def kernel(monkeypatch):
 
     def make(person: bool) -> None:
         shell = SimpleNamespace(kernel=SimpleNamespace(_allow_stdin=person))
-        monkeypatch.setitem(reporter.sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+        monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
 
     return make
 
 
-def test_only_a_person_watches(kernel, monkeypatch):
-    monkeypatch.setitem(reporter.sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+def test_only_a_person_watches(kernel):
     assert not reporter.watched()
     kernel(False)
     assert not reporter.watched()
@@ -58,6 +59,29 @@ def test_who_watches_sees_a_bar_and_curves_that_go_at_the_end(kernel, displays, 
     ends = [3 * smoke[0].epochs - 1] * 2  # of the two stacks: all but the first time, when a curve is no line yet
     assert len(alts) == sum(ends)
     assert alts[0].endswith("after 0.7 epochs") and alts[-1].endswith(f"after {smoke[0].epochs:.1f} epochs")
+
+
+def test_an_interruption_is_a_line_that_says_what_is_there(kernel, displays, monkeypatch, tmp_path):
+    train, seen = training.train, []
+
+    def interrupted(*arguments):
+        seen.append(arguments)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return train(*arguments)
+
+    monkeypatch.setattr(training, "train", interrupted)
+    monkeypatch.setattr(reporter, "_notebook_bar", lambda steps: reporter.tqdm(total=steps, disable=True))
+    kernel(True)
+    with pytest.raises(StudyError) as caught:
+        study.run("mnist-classifier", "smoke", device="cpu", stack_size=4, ledger=tmp_path)
+    said = "interrupted: 4 of 12 runs have a record; run this cell again to train the rest"
+    assert caught.value._render_traceback_() == [said] and len(Ledger(tmp_path).read()) == 4
+    assert displays[-1] == ""  # the figure is gone
+    kernel(False)  # papermill and the command line have their own ways
+    del seen[1:]
+    with pytest.raises(KeyboardInterrupt):
+        study.run("mnist-classifier", "smoke", device="cpu", stack_size=4, ledger=tmp_path)
 
 
 def test_curves_are_drawn_seldom_and_begin_anew_with_other_runs(displays, monkeypatch, smoke):

@@ -65,12 +65,11 @@ def curves(configs: Sequence[RunConfig], epochs: Sequence[float], losses: Sequen
         label = None if config.activation in named else activations.title(config.activation)
         ax.plot(epochs, values, color=colour, linestyle=line, lw=1.2, alpha=0.85, label=label)
         named.add(config.activation)
-    ax.set_yscale("log")
+    figures.log_axis(ax, "y")
     ax.set_xlim(0, configs[0].epochs)
     count = f"the {len(configs)} networks that train" if len(configs) > 1 else "the network that trains"
     ax.set_title(f"Training loss of {count} now: {epochs[-1]:.1f} of {configs[0].epochs} epochs", fontsize=9)
     ax.set_xlabel("epoch", fontsize=9)
     ax.tick_params(labelsize=8)
-    ax.grid(True, alpha=0.4)
     ax.legend(fontsize=8, ncols=4)
     return figure
