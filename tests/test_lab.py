@@ -183,9 +183,13 @@ def test_a_wrong_parameter_is_answered_by_one_line(lab, given, said):
     page.close()
 
 
-def test_make_lab_opens_the_start_page_whose_links_open_notebooks(lab):
+def test_make_lab_opens_the_start_page_which_says_what_is_here_and_whose_links_open_notebooks(lab):
     page = lab.open()
     page.get_by_role("heading", name="Start here").wait_for()
+    run_all(page)
+    page.locator(".jp-Notebook tr", has_text="mnist-classifier").locator("td", has_text="mnist, ").wait_for()
+    page.locator(".jp-Notebook .jp-RenderedMarkdown", has_text=f"Your own records lie in {lab.own}").wait_for()
+    assert page.locator(".jp-toast-message, .Toastify__toast").count() == 0  # nobody is asked about news
     screenshot(page, "lab-start")
     page.locator(".jp-Notebook:visible a", has_text="the playground").first.click()
     page.get_by_role("heading", name="The playground").wait_for()

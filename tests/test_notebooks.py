@@ -11,9 +11,10 @@ import nbformat
 import numpy as np
 import pytest
 
-from gelu_study import notebooks, paths
+from gelu_study import notebooks, paths, protocols
 from gelu_study import parameters as allowed
 from gelu_study.errors import ConfigurationError, NotebookError
+from gelu_study.ledger import Ledger
 
 PARAMETERS = """\
 scale = "paper"  # how much to train
@@ -144,7 +145,9 @@ def test_each_wrong_value_has_its_line_and_only_parameters_are_looked_at():
     with pytest.raises(ConfigurationError) as caught:
         allowed.check({"scale": "", "seeds": ["a"], "unknown": object(), "x": np.zeros(3), "ledger": paths, "epochs": 5})
     assert [line.split()[0] for line in str(caught.value).splitlines()] == ["scale", "seeds"]
-    allowed.check({"scale": "smoke", "activations": [], "seeds": (0, 1), "keep_probabilities": [1], "dataset": "", "device": "cuda:1"})
+    allowed.check(
+        {"scale": "smoke", "activations": [], "seeds": (0, 1), "keep_probabilities": [1], "dataset": "", "device": "cuda:1"}
+    )
 
 
 @pytest.mark.parametrize("path", sorted(paths.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
@@ -274,6 +277,19 @@ def test_the_notebooks_of_the_repository_have_valid_parameters_and_no_outputs(pa
         if cell.cell_type == "code":
             assert cell.outputs == []
             assert cell.execution_count is None
+
+
+@pytest.mark.parametrize("name", ["mnist-autoencoder", "mnist-noise", "mnist-soi"])
+def test_an_experiment_s_notebook_trains_on_digits_into_one_s_own_records(name, tmp_path):
+    """Those of the classifier and of convolutional networks do it in the tests of their chapters."""
+    own, before = tmp_path / "own", set(paths.LEDGER.rglob("*"))
+    given = {"scale": "smoke", "train": True, "device": "cpu"}
+    source, where = paths.NOTEBOOKS / f"{name}.ipynb", {"GELU_STUDY_OWN": str(own)}
+    cells = nbformat.read(notebooks.execute(source, tmp_path / "out.ipynb", given, environment=where), as_version=4).cells
+    text = "".join(str(output.get("data")) for cell in cells if cell.cell_type == "code" for output in cell.outputs)
+    count = len(protocols.plan(name, "smoke"))
+    assert f"All of the {count} records of this page were trained by hand" in text
+    assert len(Ledger(own).read()) == count and set(paths.LEDGER.rglob("*")) == before
 
 
 def test_the_single_page_loads_nothing_from_elsewhere_and_has_no_link_that_leads_nowhere(tmp_path):
