@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gelu_study import datasets, pages, protocols, statistics
+from gelu_study import datasets, pages, paths, protocols, statistics
 from gelu_study.datasets import Dataset
 from gelu_study.runs import RunConfig
 from gelu_study.site import printing
@@ -65,3 +66,13 @@ def shown(monkeypatch) -> list[str]:
     monkeypatch.setattr(pages, "text", said.append)
     monkeypatch.setattr(pages, "table", lambda frame, name, caption, keys: said.append(f"{frame.to_string()}\n{caption}"))
     return said
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_s_own_records(tmp_path_factory) -> Iterator[Path]:
+    """Whoever runs the tests may have records of their own: here, and in every kernel that is started, there are none."""
+    folder = tmp_path_factory.mktemp("own") / "records"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GELU_STUDY_OWN", str(folder))
+        patch.setattr(paths, "OWN", folder)
+        yield folder

@@ -17,7 +17,7 @@ import synthetic
 from gelu_study import ledger as ledger_module
 from gelu_study import sweep
 from gelu_study.errors import DamagedRecordWarning, LedgerError, LedgerWarning
-from gelu_study.ledger import COLUMNS, Ledger, Snapshot, table
+from gelu_study.ledger import COLUMNS, Ledger, Snapshot, WithOwn, table
 
 
 @pytest.fixture
@@ -342,6 +342,30 @@ def test_a_snapshot_reads_each_file_once(tmp_path, records):
         book.path(record.config.key).unlink()
     assert taken.read() == sorted(records[:-1], key=lambda record: record.config.key)
     assert [taken.get(record.config.key) for record in records] == [*records[:-1], None]
+
+
+def test_own_records_are_read_beside_the_project_s_which_are_never_written(tmp_path, records):
+    project, both = Ledger(tmp_path / "project"), WithOwn(tmp_path / "own", tmp_path / "project")
+    for record in records[:2]:
+        project.write(record)
+    before = {path: path.read_bytes() for path in project.folder.rglob("*.json")}
+    assert both.own(both.read()) == 0 and not both.folder.exists()
+    both.prepare()
+    for record in records[1:4]:  # the first of them is the project's already
+        assert both.write(synthetic.diverged(record.config, epoch=1)).config == record.config
+    assert [path.stem for path in sorted(both.folder.rglob("*.json"))] == sorted(r.config.key for r in records[2:4])
+    assert {path: path.read_bytes() for path in project.folder.rglob("*") if path.is_file()} == before
+    assert [record.config.key for record in both.read()] == sorted(record.config.key for record in records[:4])
+    assert both.own(both.read()) == 2
+    assert both.get(records[1].config.key) == records[1] and both.get(records[4].config.key) is None
+
+
+def test_a_run_that_both_have_is_the_project_s(tmp_path, records):
+    Ledger(tmp_path / "own").write(synthetic.diverged(records[0].config, epoch=1))
+    Ledger(tmp_path / "project").write(records[0])
+    both = WithOwn(tmp_path / "own", tmp_path / "project")
+    assert both.read() == [records[0]] and both.get(records[0].config.key) == records[0]
+    assert both.own(both.read()) == 0
 
 
 def test_table_has_a_row_a_run(records):

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 
-from gelu_study import notebooks, paths
-from gelu_study.errors import NotebookError
+from gelu_study import notebooks, paths, protocols
+from gelu_study import parameters as allowed
+from gelu_study.errors import ConfigurationError, NotebookError
+from gelu_study.ledger import Ledger
 
 PARAMETERS = """\
 scale = "paper"  # how much to train
@@ -111,6 +114,50 @@ def test_a_value_of_another_type_is_refused_before_any_kernel_starts(notebook, t
     monkeypatch.setattr(notebooks, "_run", lambda *_: pytest.fail("a kernel would have started"))
     with pytest.raises(NotebookError, match=rf"parameter {name} .* must be of type"):
         notebooks.execute(notebook(), tmp_path / "out.ipynb", {name: value})
+
+
+WRONG = {
+    "a name": ({"scale": "quik"}, "scale is 'quik'; it must be one of smoke, quick, paper, powered; did you mean 'quick'?"),
+    "a name in a list": ({"activations": ["gelu_tanh", "rleu"]}, "activations has 'rleu' in it; it must be a list of names among "),
+    "no list": ({"seeds": 3}, "seeds is 3; it must be a list of whole numbers from 0 to 2,147,483,647"),
+    "a number below": ({"seeds": [0, -1]}, "seeds has -1 in it; it must be a list of whole numbers from 0 to 2,147,483,647"),
+    "an open bound": ({"keep_probabilities": [0.0]}, "keep_probabilities has 0.0 in it; it must be a list of numbers above 0 and at most 1"),
+    "infinity": ({"learning_rate": float("inf")}, "learning_rate is inf; it must be a number above 0"),
+    "a flag": ({"train": 1}, "train is 1; it must be True or False"),
+    "a device": ({"device": "gpu"}, "device is 'gpu'; it must be auto, cpu, cuda, cuda:N (a number) or mps"),
+    "an address": ({"repository": "github.com"}, "repository is 'github.com'; it must be the address of a repository, https://..., or empty"),
+    "nothing of a list that needs something": ({"units": []}, "units is empty; it must be a list of names among "),
+    "nothing": ({"epochs": None}, "epochs is None; it must be a whole number from 0 to 100,000"),
+    "a number too long to print": ({"epochs": 10**5000}, "epochs is a value too large to print; it must be a whole number from 0"),
+    "a long text": ({"device": "x" * 300}, f"device is '{'x' * 199}...; it must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "said"), WRONG.values(), ids=list(WRONG))
+def test_a_person_s_wrong_value_is_answered_by_a_line_that_says_what_is_allowed(values, said):
+    with pytest.raises(ConfigurationError) as caught:
+        allowed.check(values)
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+    assert caught.value._render_traceback_() == [str(caught.value)]  # what IPython shows instead of a traceback
+
+
+def test_each_wrong_value_has_its_line_and_only_parameters_are_looked_at():
+    with pytest.raises(ConfigurationError) as caught:
+        allowed.check({"scale": "", "seeds": ["a"], "unknown": object(), "x": np.zeros(3), "ledger": paths, "epochs": 5})
+    assert [line.split()[0] for line in str(caught.value).splitlines()] == ["scale", "seeds"]
+    allowed.check(
+        {"scale": "smoke", "activations": [], "seeds": (0, 1), "keep_probabilities": [1], "dataset": "", "device": "cuda:1"}
+    )
+
+
+@pytest.mark.parametrize("path", sorted(paths.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
+def test_every_parameter_of_a_notebook_is_known_and_checked_with_its_default_allowed(path):
+    declared = notebooks.parameters(path)
+    assert set(declared) <= set(allowed.ALLOWED)
+    allowed.check({name: parameter.default for name, parameter in declared.items()})
+    assert {name for name, parameter in declared.items() if allowed.ALLOWED[name].type != parameter.type} == set()
+    code = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert "\nparameters.check(globals())" in code[1]
 
 
 def test_an_int_passes_for_a_float_and_becomes_one(notebook):
@@ -227,6 +274,19 @@ def test_nan_in_an_output_is_no_published_notebook(notebook, tmp_path, monkeypat
 def test_the_notebooks_of_the_repository_have_valid_parameters_and_no_outputs(path):
     assert notebooks.parameters(path)
     notebooks.check(path)
+
+
+@pytest.mark.parametrize("name", ["mnist-autoencoder", "mnist-noise", "mnist-soi"])
+def test_an_experiment_s_notebook_trains_on_digits_into_one_s_own_records(name, tmp_path):
+    """Those of the classifier and of convolutional networks do it in the tests of their chapters."""
+    own, before = tmp_path / "own", set(paths.LEDGER.rglob("*"))
+    given = {"scale": "smoke", "train": True, "device": "cpu"}
+    source, where = paths.NOTEBOOKS / f"{name}.ipynb", {"GELU_STUDY_OWN": str(own)}
+    cells = nbformat.read(notebooks.execute(source, tmp_path / "out.ipynb", given, environment=where), as_version=4).cells
+    text = "".join(str(output.get("data")) for cell in cells if cell.cell_type == "code" for output in cell.outputs)
+    count = len(protocols.plan(name, "smoke"))
+    assert f"All of the {count} records of this page were trained by hand" in text
+    assert len(Ledger(own).read()) == count and set(paths.LEDGER.rglob("*")) == before
 
 
 def test_the_single_page_loads_nothing_from_elsewhere_and_has_no_link_that_leads_nowhere(tmp_path):

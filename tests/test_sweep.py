@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 import synthetic
-from gelu_study import datasets, protocols, study, sweep, training
+from gelu_study import datasets, paths, protocols, study, sweep, training
 from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import ConfigurationError
 from gelu_study.ledger import Ledger
@@ -215,6 +215,20 @@ def test_a_study_reads_without_training(tmp_path, smoke):
     rows = {row["scale"]: row for row in study.status(tmp_path) if row["experiment"] == "mnist-classifier"}
     assert rows["smoke"]["done"] == len(smoke) // 2 and rows["smoke"]["missing"] == len(smoke) // 2
     assert rows["powered"]["note"]
+
+
+def test_where_no_ledger_is_given_new_records_are_one_s_own(tmp_path, smoke, counted, monkeypatch):
+    monkeypatch.setattr(paths, "OWN", tmp_path / "own")
+    monkeypatch.setattr(paths, "LEDGER", tmp_path / "project")
+    sweep.complete(smoke[:4], Ledger(paths.LEDGER), device="cpu", stream=io.StringIO())
+    counted.clear()
+    found = study.run("mnist-classifier", "smoke", device="cpu")
+    assert (len(found.records), found.missing, found.own) == (len(smoke), 0, len(smoke) - 4)
+    assert sorted(counted) == sorted(config.key for config in smoke[4:])
+    assert len(Ledger(paths.OWN).read()) == len(smoke) - 4 and len(Ledger(paths.LEDGER).read()) == 4
+    only = study.run("mnist-classifier", "smoke", train=False, ledger=paths.LEDGER)
+    assert (len(only.records), only.own) == (4, 0)
+    assert {row["done"] for row in study.status() if (row["experiment"], row["scale"]) == ("mnist-classifier", "smoke")} == {4}
 
 
 def test_what_another_sweep_has_trained_since_is_not_trained_again(tmp_path, smoke, counted, monkeypatch):

@@ -7,7 +7,6 @@ kernel.
 from __future__ import annotations
 
 import html
-import io
 import math
 import threading
 import time
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from IPython.display import display
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -48,10 +46,10 @@ class Control:
 
 CONTROLS = {
     "depth": Control("hidden layers", 1, 16, 1),
-    "width": Control("units of each", 8, 512, 8),
-    "learning_rate": Control("learning rate, Adam's", 1e-5, 1, 0.25),  # the step is that of the exponent
-    "dropout": Control("dropout: share of units left out", 0, 0.9, 0.05),
-    "seed_count": Control("seeds: networks of each activation", 1, 10, 1),
+    "width": Control("units of each layer", 8, 512, 8),
+    "learning_rate": Control("learning rate of Adam", 1e-5, 1, 0.25),  # the step is that of the exponent
+    "dropout": Control("dropout, share left out", 0, 0.9, 0.05),
+    "seed_count": Control("seeds of each activation", 1, 10, 1),
     "epochs": Control("epochs", 1, 50, 1),
 }
 
@@ -136,15 +134,17 @@ class Training:
 
     settings: Settings
     changed: Callable[[Training], None] = lambda _: None
-    state: str = "running"  # then "finished", "stopped", or what went wrong
+    state: str = "running"  # then "finished", "diverged" (every network has), "stopped", or what went wrong
     epochs: list[float] = field(default_factory=list)
     curves: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)
     """Of each measure and activation: a row a time, a value a seed."""
 
-    def start(self) -> None:
-        """Begin; returns at once."""
+    def __post_init__(self) -> None:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -156,15 +156,15 @@ class Training:
         self._thread.join(seconds)
 
     def values(self, measure: str, name: str) -> NDArray[np.float64]:
-        """The curves of an activation, [times, seeds]; NaN where a run has diverged."""
+        """The curves of an activation, [times, seeds]; infinity where a run has diverged."""
         found = np.array(self.curves.get(measure, {}).get(name, []), dtype=float).reshape(-1, self.settings.seed_count)
-        return np.where(np.isfinite(found), found, np.nan)
+        return np.where(np.isfinite(found), found, np.inf)
 
     def _run(self) -> None:
         try:
             data = datasets.load(self.settings.dataset)
             list(training.train(self.settings.configs, data, torch.device("cpu"), observe=self._observe))
-            self.state = "finished"
+            self.state = "finished" if self.epochs[-1] == self.settings.epochs else "diverged"
         except _Stopped:
             self.state = "stopped"
         except StudyError as error:
@@ -185,81 +185,69 @@ class Training:
 
 
 def draw(trained: Training) -> Figure:
-    """Training loss and validation error over the epochs: each activation's median, and its seeds from least to greatest."""
-    figure = Figure(figsize=(8.4, 3.6), dpi=96, layout="constrained")
+    """Training loss and validation error over the epochs: each activation's median, and its seeds as a band."""
+    figure = Figure(figsize=(8.4, 3.6), dpi=96, layout="constrained", facecolor="white")
+    names = figures.ordered(trained.settings.activations)
     for ax, (measure, words) in zip(figure.subplots(1, 2), MEASURES.items(), strict=True):
-        for name in dict.fromkeys(trained.settings.activations):
+        for name in names:
             values = trained.values(measure, name)
-            shown = ~np.isnan(values).all(axis=1)
-            x, y = np.array(trained.epochs)[: len(values)][shown], values[shown]
-            colour, line, _ = figures.STYLES[name]
-            ax.fill_between(x, np.nanmin(y, axis=1), np.nanmax(y, axis=1), color=colour, alpha=0.18, lw=0) if len(y) else None
-            ax.plot(
-                x, np.nanmedian(y, axis=1) if len(y) else x, color=colour, linestyle=line, lw=1.8, label=activations.title(name)
-            )
-        ax.set_yscale("log")
+            figures.band(ax, name, np.array(trained.epochs)[: len(values)], values.T, f"{measure}-{name}")
+        figures.log_axis(ax, "y")
         ax.set_xlim(0, trained.settings.epochs)
         ax.set_title(words, fontsize=10)
         ax.set_xlabel("epoch", fontsize=9)
-        ax.tick_params(labelsize=8, which="both")
-        ax.grid(True, which="major", alpha=0.4)
-    figure.axes[0].legend(fontsize=8)
+        ax.tick_params(labelsize=8)
+    figures.legend(figure, names, [])
     return figure
 
 
 def comparison(trained: Training) -> str:
     """What the activations ended with, as an HTML table: medians with the least and greatest of the seeds, best first."""
-    ends = {
-        name: {measure: last[-1] for measure in MEASURES if len(last := trained.values(measure, name))}
-        for name in dict.fromkeys(trained.settings.activations)
-    }
-    ends = {name: found for name, found in ends.items() if len(found) == len(MEASURES)}
-    if not ends:
+    if not trained.epochs:
         return ""
-    order = sorted(ends, key=lambda name: _median(ends[name]["validation_error"]))
+    ends = {
+        name: {measure: trained.values(measure, name)[-1] for measure in MEASURES}
+        for name in figures.ordered(trained.settings.activations)
+    }
+    order = sorted(ends, key=lambda name: float(np.median(ends[name]["validation_error"])))
     rows = []
     for name in order:
         cells = "".join(f"<td>{_spread(ends[name][measure])}</td>" for measure in MEASURES)
         rows.append(f"<tr><th>{html.escape(activations.title(name))}</th>{cells}</tr>")
     head = "".join(f"<th>{words}</th>" for words in ("", *MEASURES.values()))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return table + f"<p>{html.escape(_said(ends, order, trained.settings.seed_count))}</p>"
+    return table + f"<p>{html.escape(_said({name: ends[name]['validation_error'] for name in order}))}</p>"
 
 
-def _said(ends: Mapping[str, Mapping[str, NDArray[np.float64]]], order: Sequence[str], seeds: int) -> str:
-    """The comparison in a sentence, which says nothing that the seeds do not."""
-    if seeds == 1:
+def _said(errors: Mapping[str, NDArray[np.float64]]) -> str:
+    """The comparison in a sentence, which says nothing that the seeds do not; `errors` has the best activation first."""
+    best, *rest = errors
+    if len(errors[best]) == 1:
         return "One seed shows no spread: take more before you believe an order."
-    best, rest = order[0], order[1:]
     if not rest:
         return "In brackets: the least and the greatest of the seeds."
-    errors = {name: ends[name]["validation_error"] for name in order}
-    apart = [name for name in rest if np.nanmin(errors[name], initial=math.inf) > np.nanmax(errors[best], initial=-math.inf)]
     title = activations.title(best)
-    clear = " and ".join(activations.title(name) for name in apart)
-    if not apart:
+    clear = " and ".join(activations.title(name) for name in rest if errors[name].min() > errors[best].max())
+    if not clear:
         return f"{title} has the least median validation error, but its seeds overlap with those of every other activation."
-    return f"{title} has the least median validation error; each of its {seeds} seeds is below each of {clear}."
-
-
-def _median(values: NDArray[np.float64]) -> float:
-    return math.inf if np.isnan(values).all() else float(np.nanmedian(values))
+    return f"{title} has the least median validation error; each of its {len(errors[best])} seeds is below each of {clear}."
 
 
 def _spread(values: NDArray[np.float64]) -> str:
-    if np.isnan(values).all():
-        return "diverged"
-    diverged = int(np.isnan(values).sum())
-    note = f", {diverged} diverged" if diverged else ""
-    around = (
-        f" [{pages.number(float(np.nanmin(values)), 2)} to {pages.number(float(np.nanmax(values)), 2)}]" if len(values) > 1 else ""
-    )
-    return f"{pages.number(float(np.nanmedian(values)), 3)}{around}{note}"
+    median = pages.number(float(np.median(values)), 3)
+    return median if len(values) == 1 else f"{median} [{pages.number(values.min(), 2)} to {pages.number(values.max(), 2)}]"
+
+
+_shown: Playground | None = None
 
 
 def show(settings: Settings) -> None:
-    """Show the playground as widgets; where there are none, its settings as a line."""
-    shown = Playground(settings).box._repr_mimebundle_()
+    """Show the playground as widgets; where there are none, its settings as a line. One that was shown before stops training."""
+    global _shown
+    if _shown:
+        _shown.stop()
+    _shown = Playground(settings)
+    shown = _shown.box._repr_mimebundle_()
     display({**shown, "text/plain": f"The playground: {settings.described}"}, raw=True)
 
 
@@ -270,7 +258,7 @@ class Playground:
         import ipywidgets  # type: ignore[import-untyped]
 
         self._training: Training | None = None
-        self._drawn, self._took = 0.0, 0.0
+        self._begun = self._drawn = self._took = 0.0
         wide = {"style": {"description_width": "17em"}, "layout": ipywidgets.Layout(width="34em")}
         options = [(activations.title(name), name) for name in offered()]
         self._controls: dict[str, Any] = {
@@ -297,19 +285,25 @@ class Playground:
         self._stop = ipywidgets.Button(description="Stop", icon="stop", disabled=True)
         self._bar = ipywidgets.FloatProgress(min=0, max=1, layout=ipywidgets.Layout(width="20em"))
         self._status = ipywidgets.HTML("Set what you like, then press <b>Train</b>. Nothing is recorded.")
-        self._picture = ipywidgets.Image(
-            format="png", layout=ipywidgets.Layout(width="52em", max_width="100%", visibility="hidden")
-        )
-        self._result, self._past = ipywidgets.HTML(), ipywidgets.HTML()
+        self._picture, self._result, self._past = ipywidgets.HTML(), ipywidgets.HTML(), ipywidgets.HTML()
         self._train.on_click(self._begin)
-        self._stop.on_click(lambda _: self._training.stop() if self._training else None)
+        self._stop.on_click(self.stop)
         buttons = ipywidgets.HBox([self._train, self._stop, self._bar])
         right = ipywidgets.VBox([self._picture, self._result])
         left = ipywidgets.VBox([*self._controls.values(), buttons, self._status])
         row = ipywidgets.HBox([left, right], layout=ipywidgets.Layout(flex_flow="row wrap"))
         self.box = ipywidgets.VBox([row, self._past])
 
+    def stop(self, _: object = None) -> None:
+        """End the training that runs, if one does."""
+        if self._training and self._training.state == "running":
+            self._stop.disabled = True
+            self._status.value = "Stopping after this third of an epoch."
+            self._training.stop()
+
     def _begin(self, _: object) -> None:
+        if self._training and self._training.state == "running":
+            return  # a second click that was under way when the button was disabled
         try:
             settings = Settings(**{name: control.value for name, control in self._controls.items()})
         except ConfigurationError as error:
@@ -317,28 +311,36 @@ class Playground:
             return
         self._train.disabled, self._stop.disabled = True, False
         self._status.value = f"Training: {html.escape(settings.described)}."
-        self._drawn = 0.0
+        self._bar.value, self._begun, self._drawn = 0, time.monotonic(), 0.0
         self._training = Training(settings, self._changed)
         self._training.start()
 
     def _changed(self, trained: Training) -> None:
+        """Draw anew, now and then; called in the training's thread."""
         ended = trained.state != "running"
-        if trained.epochs and (ended or time.monotonic() - self._drawn > max(DRAW_SECONDS, 4 * self._took)):
-            begin = time.monotonic()
-            image = io.BytesIO()
-            FigureCanvasAgg(draw(trained)).print_png(image)
-            self._picture.value = image.getvalue()
-            self._picture.layout.visibility = "visible"
-            self._result.value = comparison(trained)
-            self._bar.value = trained.epochs[-1] / trained.settings.epochs
-            self._drawn = time.monotonic()
-            self._took = self._drawn - begin
-        if ended:
-            self._end(trained)
+        try:
+            if trained.epochs and (ended or time.monotonic() - self._drawn > max(DRAW_SECONDS, 4 * self._took)):
+                self._draw(trained)
+        finally:  # the buttons come back, whatever happens
+            if ended:
+                self._end(trained)
+
+    def _draw(self, trained: Training) -> None:
+        begin = time.monotonic()
+        names = ", ".join(activations.title(name) for name in figures.ordered(trained.settings.activations))
+        alt = f"Training loss and validation error of {names} over {trained.epochs[-1]:.1f} epochs"
+        self._picture.value = figures.picture(draw(trained), alt)
+        self._result.value = comparison(trained)
+        self._bar.value = share = trained.epochs[-1] / trained.settings.epochs
+        if not self._stop.disabled:
+            left = (begin - self._begun) * (1 - share) / share
+            self._status.value = f"Training, about {left:.0f} s left: {html.escape(trained.settings.described)}."
+        self._drawn = time.monotonic()
+        self._took = self._drawn - begin
 
     def _end(self, trained: Training) -> None:
         described = html.escape(trained.settings.described)
-        if trained.state in ("finished", "stopped"):
+        if trained.state in ("finished", "diverged", "stopped"):
             done = f"{trained.state.capitalize()} after {trained.epochs[-1] if trained.epochs else 0:.1f} epochs"
             self._status.value = f"{done}: {described}."
             if trained.epochs:

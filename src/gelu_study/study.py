@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pandas as pd
 
 from gelu_study import paths, protocols, statistics
-from gelu_study.errors import DataError
+from gelu_study.errors import DataError, StudyError
 from gelu_study.ledger import Ledger, Snapshot, WithOwn, table
 from gelu_study.runs import RunConfig, RunRecord
 
@@ -73,7 +73,8 @@ def run(
     """Resolve the plan (see `protocols.plan`; an empty list is the scale's own), train what is missing if `train`, read records.
 
     Where no `ledger` is given, the project's records are read with one's own beside them (`ledger.WithOwn`), and new ones go to
-    one's own. Training stops before the `deadline`. Raises what `protocols.plan` and `sweep.complete` raise.
+    one's own. Training stops before the `deadline`. Raises what `protocols.plan` and `sweep.complete` raise, and `StudyError` where
+    a person at a notebook interrupts it.
     """
     learning_rates = _given(learning_rates)
     book = ledger if isinstance(ledger, Ledger) else Ledger(ledger) if ledger else WithOwn(paths.OWN, paths.LEDGER)
@@ -112,6 +113,11 @@ def run(
                 if scale == "smoke":
                     raise
                 raise DataError(f"{error}. Scale smoke needs no download: it trains tiny networks on digits") from error
+            except KeyboardInterrupt:
+                if not sweep.watched():
+                    raise
+                done = f"{len(configs) - len(sweep.missing(configs, book))} of {len(configs)} runs have a record"
+                raise StudyError(f"interrupted: {done}; run this cell again to train the rest") from None
         return [record for config in configs if (record := book.get(config.key)) is not None]
 
     planned = plan(None)

@@ -144,4 +144,4 @@ def _cells(row: Row, known: set[str]) -> dict[str, str]:
 
 
 def _note(text: str) -> str:
-    return f'<span class="study-note">{html.escape(text).replace(" %", "&nbsp;%")}</span>' if text else ""
+    return f' <span class="study-note">{html.escape(text).replace(" %", "&nbsp;%")}</span>' if text else ""

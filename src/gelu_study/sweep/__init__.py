@@ -17,9 +17,21 @@ from gelu_study.ledger import Ledger
 from gelu_study.runs import RunConfig, RunRecord
 from gelu_study.sweep.executors import Capacity, Executor, Here, Job, per_network
 from gelu_study.sweep.grouping import CPU_STACK, CPU_WEIGHTS, GPU_STACK, fair_size, stacks
-from gelu_study.sweep.reporter import Reporter
+from gelu_study.sweep.reporter import Reporter, watched
 
-__all__ = ["CPU_STACK", "CPU_WEIGHTS", "GPU_STACK", "Executor", "Here", "Reporter", "complete", "missing", "per_network", "stacks"]
+__all__ = [
+    "CPU_STACK",
+    "CPU_WEIGHTS",
+    "GPU_STACK",
+    "Executor",
+    "Here",
+    "Reporter",
+    "complete",
+    "missing",
+    "per_network",
+    "stacks",
+    "watched",
+]
 
 
 def missing(configs: Iterable[RunConfig], ledger: Ledger) -> list[RunConfig]:

@@ -6,23 +6,20 @@ slows down.
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections.abc import Mapping, Sequence
 
-from IPython.display import HTML, Image, display
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from IPython.display import HTML, display
 from matplotlib.figure import Figure
 
 from gelu_study import activations, figures
 from gelu_study.runs import RunConfig
 
 EVERY_SECONDS = 1.0
-SHARE = 0.02
+SHARE = 0.05
 """Of the time, what drawing may take: where a drawing takes long, the next one waits."""
 _LOSSES = ("train_loss", "train_loss_epoch")
-_DOTS = 96
 
 
 class LiveCurves:
@@ -51,17 +48,15 @@ class LiveCurves:
         """Take the figure away."""
         self._handle.update(HTML(""))
 
-    def _drawn(self) -> Image:
-        image = io.BytesIO()
-        FigureCanvasAgg(curves(self._configs, self._epochs, self._losses)).print_png(image)
+    def _drawn(self) -> HTML:
         names = ", ".join(dict.fromkeys(activations.title(config.activation) for config in self._configs))
         alt = f"Training loss of {names} after {self._epochs[-1]:.1f} epochs"
-        return Image(image.getvalue(), format="png", width=560, alt=alt)
+        return HTML(figures.picture(curves(self._configs, self._epochs, self._losses), alt))
 
 
 def curves(configs: Sequence[RunConfig], epochs: Sequence[float], losses: Sequence[Sequence[float]]) -> Figure:
     """The figure: a line a run in the colour and line style of its activation; `losses` has a row a time, a value a run."""
-    figure = Figure(figsize=(5.6, 2.6), dpi=_DOTS, layout="constrained")
+    figure = Figure(figsize=(5.6, 2.6), dpi=96, layout="constrained")
     ax = figure.add_subplot()
     named: set[str] = set()
     for run, config in enumerate(configs):
@@ -70,12 +65,11 @@ def curves(configs: Sequence[RunConfig], epochs: Sequence[float], losses: Sequen
         label = None if config.activation in named else activations.title(config.activation)
         ax.plot(epochs, values, color=colour, linestyle=line, lw=1.2, alpha=0.85, label=label)
         named.add(config.activation)
-    ax.set_yscale("log")
+    figures.log_axis(ax, "y")
     ax.set_xlim(0, configs[0].epochs)
     count = f"the {len(configs)} networks that train" if len(configs) > 1 else "the network that trains"
     ax.set_title(f"Training loss of {count} now: {epochs[-1]:.1f} of {configs[0].epochs} epochs", fontsize=9)
     ax.set_xlabel("epoch", fontsize=9)
     ax.tick_params(labelsize=8)
-    ax.grid(True, alpha=0.4)
     ax.legend(fontsize=8, ncols=4)
     return figure

@@ -226,7 +226,7 @@ def needs(found: Study) -> None:
                     "keep": f"{cell[0]:g}",
                     "difference": pages.ratio(math.exp(one.mean)),
                     "spread": percent(one.deviation),
-                    "seeds [95 %]": f'<span class="study-value">{count(one.seeds)}<span class="study-interval">'
+                    "seeds [95 %]": f'<span class="study-value">{count(one.seeds)} <span class="study-interval">'
                     f"{up_to(one.fewest, one.most)}</span></span>",
                 }
             )
