@@ -6,7 +6,9 @@ import base64
 import html
 import io
 import math
+import os
 from collections.abc import Iterable, Sequence, Sized
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -19,7 +21,7 @@ from gelu_study import activations, datasets, figures, interactive, paths, proto
 from gelu_study.study import Study
 
 SOURCE = "gelu_study_source"
-"""Key of the output metadata that names the records something is made from; `site` writes them beside the page."""
+"""Key of the output metadata that names the records something is made from, and its number; `site` writes them beside the page."""
 
 BADGES = {
     statistics.REPRODUCED: "The paper's claim holds here.",
@@ -32,7 +34,13 @@ BADGES = {
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 """What a reader calls the data sets of the experiments."""
 
-_LINK = "<!-- records -->"
+IN_BOOK = bool(os.environ.get("GELU_STUDY_BOOK"))
+"""Whether the book's build executes this notebook: then records lie beside the page, else in this checkout's folders."""
+
+MOST_LISTED = 100
+"""Records that a notebook lists below a figure; the book's lists have all."""
+
+_numbers: dict[str, dict[str, int]] = {"Figure": {}, "Table": {}}
 _COLUMNS = "<i>Keep</i>: the keep probability, 1 for no dropout. <i>Rate</i>: the learning rate."
 
 
@@ -46,23 +54,28 @@ def text(markdown: str) -> None:
     display(Markdown(markdown))
 
 
+def records(name: str, keys: Iterable[str]) -> None:
+    """Show a link to the records that the sentences above are computed from, whose keys are given; nothing where there are none.
+    `name` is the list's."""
+    if found := sorted(set(keys)):
+        shown = {"text/html": f'<p class="study-behind">{_records(name, found)}</p>', "text/plain": f"Records: {counted(found)}"}
+        display(shown, raw=True, metadata=_source(name, found))
+
+
 def figure(drawn: Figure, name: str, alt: str, caption: str, keys: Iterable[str]) -> None:
-    """Show a figure with its caption and a link to the records it is made from, whose keys are given. `alt` says what it shows."""
+    """Show a figure with its number, its caption and a link to the records it is made from, whose keys are given. `alt` says what
+    it shows, in words that stand for it."""
     buffer = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
         drawn.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
     image = base64.b64encode(buffer.getvalue()).decode()
-    body = (
-        f'<div class="study-scroll"><img class="dark-light" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{image}"></div>'
-        f"<figcaption>{caption} {_LINK}</figcaption>"
-    )
-    _show(body, name, alt, keys)
+    picture = f'<img class="dark-light" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{image}">'
+    _show("Figure", f'<div class="study-scroll">{picture}</div>', name, caption, alt, keys)
 
 
 def table(frame: pd.DataFrame, name: str, caption: str, keys: Iterable[str]) -> None:
-    """Show a table, whose cells are HTML, with its caption and a link to the records it is made from."""
-    body = f"{_scrolling(frame)}<figcaption>{caption} {_LINK}</figcaption>"
-    _show(body, name, frame.to_string(index=False), keys)
+    """Show a table, whose cells are HTML, with its number, its caption and a link to the records it is made from."""
+    _show("Table", _scrolling(frame), name, caption, frame.to_string(index=False), keys)
 
 
 def plain_table(frame: pd.DataFrame) -> None:
@@ -188,6 +201,7 @@ def answer(found: Study) -> None:
         chosen = f"{edges} of the {len(choices)} learning rates that validation chose"
         lines += ["", f"{chosen} lie at the edge of their grid: a better one may lie outside."]
     text("\n".join(lines))
+    records(f"{found.experiment}-answer", statistics.at_choice(found.table, found.chosen)["key"] if found.chosen else [])
 
 
 def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
@@ -250,10 +264,10 @@ def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None
         frame,
         name,
         "GELU's final training loss as a multiple of its rival's: below 1, GELU is better. <i>Keep</i>: the keep probability, 1 "
-        "for no dropout. <i>Paper</i>: read off figure 2's "
-        "last points. <i>Measured</i>: median over seeds, paired, with its bootstrap interval. <i>GELU better</i>: share of "
-        "seeds in which GELU's loss is the lower one. <i>p</i>: of no difference; <i>p equiv.</i>: of a difference beyond "
-        "5 %; both adjusted for several comparisons. <i>Seeds needed</i>: for a power of 80 % at the observed effect.",
+        "for no dropout. <i>Paper</i>: read off the last points of its figure 2. <i>Measured</i>: median over seeds, paired, "
+        "with its bootstrap interval. <i>GELU better</i>: share of seeds in which GELU's loss is the lower one. <i>p</i>: of no "
+        "difference; <i>p equiv.</i>: of a difference beyond 5 %; both adjusted for several comparisons. <i>Seeds needed</i>: for "
+        "a power of 80 % at the observed effect.",
         statistics.at_choice(found.table, found.chosen)["key"],
     )
 
@@ -441,11 +455,11 @@ def revisions(runs: pd.DataFrame, repository: str = "") -> str:
     found = []
     for (revision, dirty), cell in runs.groupby(["revision", "dirty"], dropna=False, sort=False):
         if not isinstance(revision, str):
-            found.append(f"no revision recorded ({_counted(cell)})")
+            found.append(f"no revision recorded ({counted(cell)})")
             continue
         short = f"`{revision[:10]}`"
         linked = f"[{short}]({repository}/commit/{revision})" if repository else short
-        found.append(f"revision {linked} ({_counted(cell)}{', with local changes' if dirty is True else ''})")
+        found.append(f"revision {linked} ({counted(cell)}{', with local changes' if dirty is True else ''})")
     return ", ".join(found) or "not recorded"
 
 
@@ -498,13 +512,13 @@ def data_sets() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def run_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """Every run in a row, with a link to its record."""
+def run_table(runs: pd.DataFrame, folder: str = "records/") -> pd.DataFrame:
+    """Every run in a row, with a link to its record in the site's folder of records."""
     rows = []
     for row in runs.sort_values(["experiment", "epochs", "keep_probability", "learning_rate", "activation", "seed"]).itertuples():
         rows.append(
             {
-                "record": f'<a href="records/{record_path(str(row.key))}"><code>{str(row.key)[:10]}</code></a>',
+                "record": f'<a href="{folder}{record_path(str(row.key))}"><code>{str(row.key)[:10]}</code></a>',
                 "experiment": row.experiment,
                 "data": row.dataset,
                 "epochs": row.epochs,
@@ -520,12 +534,35 @@ def run_table(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _show(body: str, name: str, plain: str, keys: Iterable[str]) -> None:
+def _show(kind: str, body: str, name: str, caption: str, plain: str, keys: Iterable[str]) -> None:
     found = sorted(set(keys))
-    link = f'<a class="study-records" href="records/{name}.csv" download>Records: {_counted(found)}</a>' if found else ""
-    body = body.replace(_LINK, link)
-    shown = {"text/html": f'<figure class="study-figure" id="{name}">{body}</figure>', "text/plain": plain}
-    display(shown, raw=True, metadata={SOURCE: {"name": name, "keys": found}} if found else {})
+    number = f"{kind} {_numbers[kind].setdefault(name, len(_numbers[kind]) + 1)}"  # shown again, it keeps its number
+    shown = f'<figcaption><b class="study-number">{number}.</b> {caption} {_records(name, found)}</figcaption>'
+    outputs = {"text/html": f'<figure class="study-figure" id="{name}">{body}{shown}</figure>', "text/plain": f"{number}. {plain}"}
+    display(outputs, raw=True, metadata=_source(name, found, number))
+
+
+def _source(name: str, keys: Sequence[str], number: str = "") -> dict[str, Any]:
+    return {SOURCE: {"name": name, "number": number, "keys": keys}} if number or keys else {}
+
+
+def _records(name: str, keys: Sequence[str]) -> str:
+    """A link to the list of these records, which the book's build writes; in a notebook of one's own the list itself."""
+    if not keys:
+        return ""
+    if IN_BOOK:
+        return f'<a class="study-records" href="records/{name}.html">Records: {counted(keys)}</a>'
+    more = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
+    listed = ", ".join(map(_file, keys[:MOST_LISTED]))
+    return f'<details class="study-records"><summary>Records: {counted(keys)}</summary>{listed}{more}</details>'
+
+
+def _file(key: str) -> str:
+    """A record's name, as a link to its file where it lies in the project's folder or in that of one's own."""
+    for folder in (paths.LEDGER, paths.OWN):
+        if (file := folder / record_path(key)).is_file():
+            return f'<a href="{Path(os.path.relpath(file, paths.NOTEBOOKS)).as_posix()}"><code>{key[:10]}</code></a>'
+    return f"<code>{key[:10]}</code>"
 
 
 def _scrolling(frame: pd.DataFrame, kind: str = "") -> str:
@@ -542,7 +579,8 @@ def _title(activation: str) -> str:
     return activations.title(activation).replace(" ", "&nbsp;")
 
 
-def _counted(runs: Sized) -> str:
+def counted(runs: Sized) -> str:
+    """How many runs, in words."""
     return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 

@@ -116,7 +116,9 @@ def paper_goes_on(epochs: int) -> str:
 
 def answer(found: Study) -> None:
     """Whether GELU ties or outperforms at each learning rate, in sentences."""
-    pages.text("\n".join(answer_lines(experiment.judged(found, judging.autoencoder_at_any_rate))))
+    judgement = experiment.judged(found, judging.autoencoder_at_any_rate)
+    pages.text("\n".join(answer_lines(judgement)))
+    pages.records("mnist-autoencoder-answer", judgement.keys)
 
 
 def answer_lines(judgement: Judgement) -> list[str]:
@@ -322,6 +324,8 @@ def _paper_at(found: Study) -> str:
 def fates(found: Study) -> None:
     """What happened to each activation at a learning rate of 0.01, in sentences, with the verdicts on both parts of the claim."""
     pages.text("\n".join(fate_lines(found)))
+    shown = found.table[found.table["learning_rate"] == DIVERGENT] if found.records else pd.DataFrame({"key": []})
+    pages.records("mnist-autoencoder-fates", shown["key"])
 
 
 def fate_lines(found: Study) -> list[str]:

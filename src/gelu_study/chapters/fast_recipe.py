@@ -48,6 +48,7 @@ def points(found: Study, one: tuple[str, str], other: tuple[str, str]) -> tuple[
 def answer(found: Study) -> None:
     """Whether the activation matters, in sentences."""
     pages.text("\n".join(answer_lines(found)))
+    pages.records("cifar10-fast-answer", [run.config.key for run in judging.deciding(found)])
 
 
 def answer_lines(found: Study) -> list[str]:

@@ -129,6 +129,7 @@ def _runs(n: int) -> str:
 def answer(found: Study, paper: InPaper) -> None:
     """Whether GELU has the lowest test error, in sentences."""
     pages.text("\n".join(answer_lines(found, paper)))
+    pages.records(f"{found.experiment}-answer", [run.config.key for run in judging.deciding(found)])
 
 
 def answer_lines(found: Study, paper: InPaper) -> list[str]:

@@ -50,7 +50,9 @@ def mean_over_noise(record: RunRecord, quantity: str) -> float:
 
 def answer(found: Study) -> None:
     """Whether GELU matches or exceeds its rivals, in sentences."""
-    pages.text("\n".join(answer_lines(experiment.judged(found, judging.noise))))
+    judgement = experiment.judged(found, judging.noise)
+    pages.text("\n".join(answer_lines(judgement)))
+    pages.records("mnist-noise-answer", judgement.keys)
 
 
 def answer_lines(judgement: Judgement) -> list[str]:

@@ -75,6 +75,7 @@ def better(found: Study) -> None:
     pages.text("\n".join(lines))
     if not found.chosen:
         return
+    pages.records(f"{found.experiment}-answer", statistics.at_choice(found.table, found.chosen)["key"])
     summary = statistics.summary(statistics.at_choice(found.table, found.chosen), ["best_test_error"])
     rows = []
     for keep, cell in summary.groupby("keep_probability", sort=False):

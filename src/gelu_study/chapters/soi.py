@@ -97,7 +97,10 @@ def paper_error(activation: str) -> str:
 def answer(found: Study) -> None:
     """Both questions answered, and the errors behind it."""
     shown = tuned(found) if found.chosen else []  # before that the choice may still change
-    pages.text("\n".join(answer_lines(*judgements(found), shown, experiment.is_mnist(found))))
+    both = judgements(found)
+    pages.text("\n".join(answer_lines(*both, shown, experiment.is_mnist(found))))
+    keys = [run.config.key for candidate in shown for run in candidate.runs]
+    pages.records("mnist-soi-answer", [*keys, *(key for judgement in both for key in judgement.keys)])
 
 
 def answer_lines(against_relu: Judgement, against_linear: Judgement, shown: list[Candidate], on_mnist: bool) -> list[str]:
