@@ -17,7 +17,7 @@ import pandas as pd
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
-from gelu_study import activations, datasets, figures, interactive, paths, protocols, published, statistics
+from gelu_study import activations, datasets, figures, interactive, measurements, paths, protocols, published, statistics
 from gelu_study.study import Study
 
 SOURCE = "gelu_study_source"
@@ -36,6 +36,9 @@ DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 
 IN_BOOK = bool(os.environ.get("GELU_STUDY_BOOK"))
 """Whether the book's build executes this notebook: then records lie beside the page, else in this checkout's folders."""
+
+COMPUTED = "Calculated when this page was made; no record is behind it."
+"""What a caption says of a figure that is made from no run."""
 
 MOST_LISTED = 100
 """Records that a notebook lists below a figure; the book's lists have all."""
@@ -364,13 +367,17 @@ def classifier_curves(found: Study) -> None:
     compared = found.planned[0].dataset == "mnist" and any(
         name in published.NAMES and keep in published.PANELS for name, keep in choice
     )
-    sentence = "Learning curves" + (" over those of the paper's figure 2 (dotted)." if compared else ".") + _provisional(found)
+    sentence = (
+        "Learning curves" + (" over those of the paper's figure 2 (dotted)" if compared else "") + ": the lower a line ends, the "
+        f"better its activation trained.{_provisional(found)}"
+    )
     shown = statistics.at_choice(found.table, choice)
     figure(
         figures.learning_curves(found.records, choice),
         "mnist-classifier-curves",
         "Training and validation loss over the epochs for each activation and keep probability"
-        + (", over the paper's curves" if compared else ""),
+        + (", over the paper's curves" if compared else "")
+        + f". {figures.in_words(shown, 'train_loss')}",
         figures.caption(shown, found.scale, sentence, bands=True),
         shown["key"],
     )
@@ -384,12 +391,16 @@ def classifier_curves(found: Study) -> None:
 def classifier_distributions(found: Study) -> None:
     """Every run's final training loss."""
     if (choice := _choice(found)) and not found.table["train_loss"].isna().all():
-        sentence = "Every run at the chosen learning rates, by the loss that the claim is about." + _provisional(found)
+        sentence = (
+            "Every run at the chosen learning rates, by the loss that the claim is about: the further left, the better."
+            f"{_provisional(found)}"
+        )
         shown = statistics.at_choice(found.table, choice)
         figure(
             figures.distributions(found.table, "train_loss", choice),
             "mnist-classifier-runs",
-            "Training loss of the last epoch of every run for each activation, with medians and intervals",
+            "Training loss of the last epoch of every run for each activation, with medians and intervals. "
+            + figures.in_words(shown, "train_loss"),
             figures.caption(shown, found.scale, sentence),
             shown["key"],
         )
@@ -403,11 +414,23 @@ def classifier_intervals(found: Study) -> None:
         figure(
             figures.intervals(verdicts),
             "mnist-classifier-intervals",
-            "Ratio of GELU's training loss to each rival's, with 95 % intervals and the margin of 5 %",
-            figures.caption(shown, found.scale, "GELU's final training loss as a multiple of its rival's."),
+            f"Ratio of GELU's training loss to each rival's, with 95 % intervals and the margin of 5 %: {_ratios(verdicts)}",
+            figures.caption(
+                shown,
+                found.scale,
+                "GELU's final training loss as a multiple of its rival's, with 95 % intervals: left of 1 GELU is better.",
+            ),
             shown["key"],
         )
         interactive.show(interactive.intervals(verdicts), "mnist-classifier-each-interval", "Point at an interval for its numbers")
+
+
+def _ratios(verdicts: pd.DataFrame) -> str:
+    """Each comparison with its ratio, in words."""
+    return "; ".join(
+        f"{number(float(row.measured))} against {activations.title(str(row.rival))} {condition(float(row.keep_probability))}"
+        for row in verdicts.iloc[:-1].itertuples()
+    )
 
 
 def _choice(found: Study) -> dict[tuple[str, float], float]:
@@ -555,6 +578,16 @@ def _records(name: str, keys: Sequence[str]) -> str:
     more = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
     listed = ", ".join(map(_file, keys[:MOST_LISTED]))
     return f'<details class="study-records"><summary>Records: {counted(keys)}</summary>{listed}{more}</details>'
+
+
+def measured(taken: measurements.Measurement) -> str:
+    """Where, when and with what a measurement was made, with a link to its file unless it was made here and now."""
+    made = taken.environment
+    said = f"Device: {made['device_name']} ({made['device']}); PyTorch {made['torch']}; date: {made['started'][:10]}."
+    if measurements.read(taken.name) != taken:
+        return said
+    folder = "records/measurements" if IN_BOOK else Path(os.path.relpath(paths.MEASUREMENTS, paths.NOTEBOOKS)).as_posix()
+    return f'{said} <a class="study-records" href="{folder}/{taken.name}.json">The measurement</a>'
 
 
 def _file(key: str) -> str:

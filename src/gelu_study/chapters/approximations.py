@@ -116,7 +116,8 @@ def forms(names: Sequence[str] = APPROXIMATIONS) -> None:
         draw_forms(names),
         "approximations-forms",
         "Difference of each form from the exact GELU over x: far smaller for the tanh form than for the sigmoid form and SiLU",
-        "Distance from the exact GELU, of value and derivative.",
+        "How far each form is from the exact GELU, in value and derivative, in float64: the lower, the nearer. The axis is "
+        f"logarithmic. {pages.COMPUTED}",
         [],
     )
     table = differences(names)
@@ -272,8 +273,8 @@ def atlas_figure(found: Atlas, form: str, quantity: str) -> None:
         draw_atlas(found, form, quantity),
         f"approximations-{form.replace('_', '-')}-{what}",
         f"Rounding error of {title}'s {what} over x in each number format, in units in the last place",
-        f"{title}, error of the {what} in units in the last place, the greatest of each of 240 strips. Dotted: one half, which "
-        "rounding alone costs, and no digit left.",
+        f"{title}, error of the {what} in units in the last place, the greatest of each of 240 strips: the lower, the better. "
+        f"Dotted: one half, which rounding alone costs, and no digit left. {pages.COMPUTED}",
         [],
     )
 

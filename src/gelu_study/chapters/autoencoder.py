@@ -182,7 +182,7 @@ def errors_figure(found: Study) -> None:
         sentence = (
             f"Reconstruction error on the test images after {epochs} epochs: a dot a run, lines through the medians"
             + (f", hollow diamonds the paper's curves at epoch {epochs}." if experiment.is_mnist(found) else ".")
-            + " Dotted: always answering the mean training image."
+            + " Dotted: always answering the mean training image. Lower is better."
         )
         caption = figures.caption(found.table, found.scale, sentence)
         alt = "Test reconstruction error of every run against the learning rate, for each activation"
@@ -246,14 +246,15 @@ def curves_figures(found: Study) -> None:
             left_out.append(f"{pages.rate(rate)} ({'every run diverged' if len(shown) else 'no run yet'})")
             continue
         of = (
-            f" over figure {published.AUTOENCODER[rate][0]} ({published.AUTOENCODER[rate][1]}, dotted)"
+            f" over the paper's figure {published.AUTOENCODER[rate][0]} ({published.AUTOENCODER[rate][1]}, dotted)"
             if rate in published.AUTOENCODER and experiment.is_mnist(found)
             else ""
         )
         where = of.replace(" (main, dotted)", " (dotted)")
         b = smoothing(rate)
         smoothed = f" The test error is smoothed with b = {pages.number(b, 2)} an epoch." if b > 1e-3 else ""
-        caption = figures.caption(shown, found.scale, f"Learning rate {pages.rate(rate)}{where}.{smoothed}", bands=True)
+        sentence = f"Learning rate {pages.rate(rate)}{where}: the lower, the better.{smoothed}"
+        caption = figures.caption(shown, found.scale, sentence, bands=True)
         name = f"mnist-autoencoder-curves-{pages.rate(rate).replace('.', '-')}"
         alt = f"Training and test reconstruction error over the epochs at a learning rate of {pages.rate(rate)}"
         pages.figure(curves(found, rate), name, alt, caption, shown["key"])

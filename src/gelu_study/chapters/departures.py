@@ -224,7 +224,10 @@ def effects_shown(found: Study, base: Study) -> None:
     frame = effects(groups)
     keys = [key for group in groups for key in group.keys]
     runs = ledger.table({record.config.key: record for group in groups for record in (*group.with_it, *group.without)}.values())
-    sentence = "Final training loss with a switch turned as a multiple of the same runs without it, with 95 % intervals."
+    sentence = (
+        "Final training loss with a switch turned as a multiple of the same runs without it, with 95 % intervals: one that holds 1 "
+        "shows no change, one within the grey band shows sameness."
+    )
     alt = "Ratio of training losses with and without each switch"
     pages.figure(draw_effects(frame), "departures-effects", alt, figures.caption(runs, found.scale, sentence), keys)
     shown = [

@@ -260,7 +260,7 @@ def curves_figure(found: Study, paper: InPaper) -> None:
     runs = judging.deciding(found)
     over = runs if comparable(found, paper) else ()
     b = published.SMOOTHING[paper.figure, "main", "test"]
-    sentence = f"The paper's figure {paper.figure} (dotted)"
+    sentence = f"The lower, the better: the paper's figure {paper.figure} (dotted)"
     if any(run.status == "finished" for run in over):
         shown = ledger.table(over)
         sentence += f" and our runs (lines), each smoothed with b = {b:g} an epoch as the paper's are."
@@ -273,7 +273,7 @@ def curves_figure(found: Study, paper: InPaper) -> None:
     if over or not any(run.status == "finished" for run in runs):
         return
     shown = ledger.table(runs)
-    sentence = "Our runs at this scale, not smoothed; not to be read beside the paper's."
+    sentence = "Our runs at this scale, the lower the better; not smoothed, and not to be read beside the paper's."
     caption = figures.caption(shown, found.scale, sentence, bands=True)
     alt = f"Training and test {paper.measure} of each activation over the epochs of a short training"
     pages.figure(curves(runs, paper.measure, None), f"{found.experiment}-curves-own", alt, caption, shown["key"])
@@ -302,7 +302,7 @@ def final_table(found: Study, paper: InPaper) -> None:
         rows.append(row)
     said = "At the end of training: median over n runs [95 % interval]." if runs else "None of our runs is there."
     stated = " <i>Paper</i>: medians of three runs, the errors as its text states them"
-    stated += f", the loss as the last point of figure {paper.figure} without its smoothing." if paper.measure == "loss" else "."
+    stated += f", the loss as its figure {paper.figure}'s last point without the smoothing." if paper.measure == "loss" else "."
     caption = f"{said} <i>Training error</i>: of the last epoch's minibatches, with dropout and noise or augmentation on."
     caption += stated if beside or not runs else ""
     pages.table(pd.DataFrame(rows), f"{found.experiment}-final", caption, [run.config.key for run in runs])

@@ -218,7 +218,7 @@ def errors_figure(chapter: Scored, name: str = "peeking-errors") -> None:
     if chapter.shown:
         sentence = (
             "Test error of the same runs in each way of scoring, with 95 % intervals over draws of seeds. Grey: the ways in which "
-            "test data choose nothing."
+            "test data choose nothing. What lies further left is lower, not better: the networks are the same."
         )
         caption = figures.caption(chapter.table, chapter.found.scale, sentence)
         pages.figure(

@@ -163,7 +163,7 @@ def map_figure() -> None:
         "mnist-soi-map",
         "Mean and standard deviation of the SOI map's output and gradient, with GELU's derivative",
         "The mean of the output is GELU itself. The mean of the gradient is Φ(x), which is not GELU's derivative: the term x φ(x), "
-        "by which a change of x changes the odds, is missing.",
+        f"by which a change of x changes the odds, is missing. {pages.COMPUTED}",
         [],
     )
 
@@ -244,7 +244,7 @@ def errors_figure(found: Study) -> None:
     if _chosen(found):
         caption = (
             "Every run at the learning rate that validation chose for its network, at its epoch of best validation loss. Arrows: "
-            "the keep probability that validation chose."
+            "the keep probability that validation chose. The further left, the better."
         )
         _show(found, errors(found), "errors", "Test errors of every network and keep probability", caption, candidates(found))
 
@@ -253,7 +253,7 @@ def curves_figure(found: Study) -> None:
     """Show `curves`."""
     if _chosen(found):
         alt = "Training loss, validation loss and test error over the epochs of each kind of network"
-        caption = "Each kind of network, with the learning rate and keep probability that validation chose for it."
+        caption = "Each kind of network, with what validation chose for it: the lower, the better."
         _show(found, curves(found), "curves", alt, caption, tuned(found), bands=True)
 
 

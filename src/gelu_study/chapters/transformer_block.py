@@ -152,8 +152,7 @@ def show_shares(d_model: int, hidden_factor: float, sequence_length: int, vocabu
         "length of the sequence",
         f"Above: shares of the parameters of {layers} layers with a hidden width of {hidden_factor:g} d_model and a vocabulary of "
         f"{vocabulary:,}. Below: shares of a token's multiply-adds at d_model {d_model:,}. Dashed: this page's setting. Norms "
-        "are too small "
-        "to see.",
+        f"are too small to see. {pages.COMPUTED}",
         [],
     )
 
@@ -462,8 +461,8 @@ def show_statistics(found: pd.DataFrame) -> None:
         "transformer-statistics",
         "Second moments that each activation and gated unit passes on, forward and backward, in an untrained Transformer block",
         f"Second moments passed on by each unit: dots are means over {seeds} seed{'s' if seeds > 1 else ''}, lines reach from "
-        "the least to "
-        "the greatest. Filled: activations; hollow: gated units. 1 is what the identity passes on.",
+        "the least to the greatest. Filled: activations; hollow: gated units. 1 is what the identity passes on; left of it the "
+        f"signal fades. {pages.COMPUTED}",
         [],
     )
     rows = [

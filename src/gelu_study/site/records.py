@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from gelu_study import pages
+from gelu_study import pages, paths
 from gelu_study.errors import StudyError
 from gelu_study.ledger import Ledger, table
 
@@ -54,6 +55,9 @@ def write(folder: Path, executed: Iterable[Path], ledger: Ledger) -> None:
     rows = table(records)
     rows.insert(1, "record", [pages.record_path(key) for key in rows["key"]])
     rows.to_csv(folder / "all.csv", index=False)
+    (folder / "measurements").mkdir()
+    for file in paths.MEASUREMENTS.glob("*.json"):
+        shutil.copy2(file, folder / "measurements")
     written: dict[str, Cited] = {}
     for one in cited(executed):
         if absent := one.keys - set(rows["key"]):
