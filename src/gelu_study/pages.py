@@ -7,6 +7,7 @@ import html
 import io
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence, Sized
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ MOST_LISTED = 100
 """Records that a notebook lists below a figure; the book's lists have all."""
 
 _numbers: dict[str, dict[str, int]] = {"Figure": {}, "Table": {}}
+_VERBATIM = re.compile(r"(`[^`]*`|<code\b.*?</code>|<[a-zA-Z/][^>]*>)", re.DOTALL)
+_HYPHEN = re.compile(r"(?<![\w.,/#=-])-(?=\d)")
 _COLUMNS = "<i>Keep</i>: the keep probability, 1 for no dropout. <i>Rate</i>: the learning rate."
 
 
@@ -53,8 +56,8 @@ def record_path(key: str) -> str:
 
 
 def text(markdown: str) -> None:
-    """Show Markdown."""
-    display(Markdown(markdown))
+    """Show Markdown; minus signs of numbers are written as such."""
+    display(Markdown(minus(markdown)))
 
 
 def records(name: str, keys: Iterable[str]) -> None:
@@ -384,7 +387,7 @@ def classifier_curves(found: Study) -> None:
     interactive.show(
         interactive.learning_curves(found.records, choice),
         "mnist-classifier-each-seed",
-        "Point at the curve of each seed, hide an activation, look closer",
+        interactive.EACH_SEED,
     )
 
 
@@ -581,13 +584,18 @@ def _records(name: str, keys: Sequence[str]) -> str:
 
 
 def measured(taken: measurements.Measurement) -> str:
-    """Where, when and with what a measurement was made, with a link to its file unless it was made here and now."""
+    """Where, when and with what a measurement was made, with a link to its file."""
     made = taken.environment
     said = f"Device: {made['device_name']} ({made['device']}); PyTorch {made['torch']}; date: {made['started'][:10]}."
+    return f"{said} {measurement_file(taken)}".strip()
+
+
+def measurement_file(taken: measurements.Measurement) -> str:
+    """A link to the file of a measurement; nothing for one that was made here and now."""
     if measurements.read(taken.name) != taken:
-        return said
+        return ""
     folder = "records/measurements" if IN_BOOK else Path(os.path.relpath(paths.MEASUREMENTS, paths.NOTEBOOKS)).as_posix()
-    return f'{said} <a class="study-records" href="{folder}/{taken.name}.json">The measurement</a>'
+    return f'<a class="study-records" href="{folder}/{taken.name}.json">The measurement</a>'
 
 
 def _file(key: str) -> str:
@@ -605,7 +613,12 @@ def _scrolling(frame: pd.DataFrame, kind: str = "") -> str:
 
 
 def _rows(frame: pd.DataFrame) -> str:
-    return str(frame.to_html(index=False, escape=False, border=0, classes="dataframe study", na_rep="–"))
+    return minus(frame.to_html(index=False, escape=False, border=0, classes="dataframe study", na_rep="–"))
+
+
+def minus(markup: str) -> str:
+    """Markdown or HTML with a true minus sign in place of each hyphen before a number, but for code and tags."""
+    return "".join(part if part[:1] in "`<" else _HYPHEN.sub("−", part) for part in _VERBATIM.split(markup))
 
 
 def _title(activation: str) -> str:

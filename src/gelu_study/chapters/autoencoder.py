@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from bokeh.models.ui import UIElement
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from gelu_study import activations, figures, judging, pages, published, statistics, study
+from gelu_study import activations, figures, interactive, judging, pages, published, statistics, study
 from gelu_study.chapters import experiment
 from gelu_study.judging import Judgement
 from gelu_study.runs import RunRecord
@@ -214,6 +215,19 @@ def curves(found: Study, rate: float) -> Figure:
     return figure
 
 
+def each_seed(found: Study, rate: float) -> UIElement:
+    """`curves` at a learning rate, one for each run, without the paper's."""
+    runs = [run for name in names_of(found, rate) for run in runs_of(found, name, rate)]
+    panels = []
+    for split, title in (("train", "Training error"), ("test", "Test error")):
+        lines = []
+        for run in runs:
+            epochs, values = _ours([run], split)
+            lines.append((run, epochs, values[0]))
+        panels.append(interactive.Panel(title, "mean square", lines))
+    return interactive.curves(panels)
+
+
 def _ours(runs: Sequence[RunRecord], split: str) -> tuple[Array, Array]:
     """Epochs [points] and errors [runs, points], smoothed as the paper's are; infinite where a diverged run has no more values.
 
@@ -258,6 +272,7 @@ def curves_figures(found: Study) -> None:
         name = f"mnist-autoencoder-curves-{pages.rate(rate).replace('.', '-')}"
         alt = f"Training and test reconstruction error over the epochs at a learning rate of {pages.rate(rate)}"
         pages.figure(curves(found, rate), name, alt, caption, shown["key"])
+        interactive.show(each_seed(found, rate), f"{name}-each-seed", interactive.EACH_SEED)
     if left_out:
         pages.text(f"There are no curves at a learning rate of {experiment.joined(left_out)}.")
 

@@ -121,8 +121,8 @@ def errors_figure(found: Study) -> None:
     table = ledger.table(runs)
     first = runs[0].config
     sentence = (
-        f"Test error of every run after {first.epochs} epochs, outputs for {first.test_views} views averaged: the further left, the "
-        "better."
+        f"Test error of every run after {first.epochs} epochs, outputs for {first.test_views} views averaged: the further left, "
+        "the better."
     )
     caption = figures.caption(table, found.scale, sentence)
     alt = "Test error of every run for each activation, with medians and intervals"

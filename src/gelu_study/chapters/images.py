@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from bokeh.models.ui import UIElement
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gelu_study import activations, figures, judging, ledger, pages, published, statistics, study
+from gelu_study import activations, figures, interactive, judging, ledger, pages, published, statistics, study
 from gelu_study.chapters import experiment
 from gelu_study.ledger import Ledger
 from gelu_study.networks import convolutional
@@ -270,6 +271,8 @@ def curves_figure(found: Study, paper: InPaper) -> None:
         caption = f"{sentence}, smoothed as plotted: medians of three runs. None of ours lies over it."
     alt = f"Training and test {paper.measure} of each activation over the epochs, after figure {paper.figure} of the paper"
     pages.figure(curves(over, paper.measure, paper), f"{found.experiment}-curves", alt, caption, shown["key"])
+    if over:
+        interactive.show(each_seed(over, paper.measure, paper), f"{found.experiment}-each-seed", interactive.EACH_SEED)
     if over or not any(run.status == "finished" for run in runs):
         return
     shown = ledger.table(runs)
@@ -277,6 +280,20 @@ def curves_figure(found: Study, paper: InPaper) -> None:
     caption = figures.caption(shown, found.scale, sentence, bands=True)
     alt = f"Training and test {paper.measure} of each activation over the epochs of a short training"
     pages.figure(curves(runs, paper.measure, None), f"{found.experiment}-curves-own", alt, caption, shown["key"])
+    interactive.show(each_seed(runs, paper.measure, None), f"{found.experiment}-each-seed", interactive.EACH_SEED)
+
+
+def each_seed(runs: Sequence[RunRecord], measure: str, paper: InPaper | None) -> UIElement:
+    """`curves`, one for each run, without the paper's."""
+    panels = []
+    for split in ("train", "test"):
+        lines = []
+        for run in runs:
+            epochs, found = _ours([run], run.config.activation, split, measure, paper)
+            lines.append((run, epochs, found[0]))
+        title = f"{'Training' if split == 'train' else 'Test'} {measure}"
+        panels.append(interactive.Panel(title, f"{measure} ({UNITS[measure]})", lines))
+    return interactive.curves(panels)
 
 
 # Tables
