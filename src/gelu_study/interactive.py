@@ -63,7 +63,7 @@ class Panel:
 
     title: str
     quantity: str  # of the vertical axis, with its unit
-    curves: Sequence[tuple[RunRecord, Array, Array]]  # a run, x [points], y [points]; what is not finite ends or interrupts a curve
+    curves: Sequence[tuple[RunRecord, Array, Array]]  # a run, x [points], y [points]; what is not finite is left out
     logarithmic: bool = True
 
 

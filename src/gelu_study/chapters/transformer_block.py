@@ -236,7 +236,7 @@ def show_place(d_model: int, hidden_factor: float) -> None:
         "Left: a block with normalisation before each part. Middle: its feed-forward part, with an activation f between two "
         "matrices. "
         f"Right: with a gated unit, whose width, {gated:,} in place of {hidden:,}, gives the three matrices as many parameters "
-        "as the two.",
+        "as the two. A drawing; no record is behind it.",
         [],
     )
 

@@ -69,6 +69,19 @@ def write(folder: Path, executed: Iterable[Path], ledger: Ledger) -> None:
         (folder / f"{one.name}.html").write_text(_page(one, these), encoding="utf-8")
 
 
+_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0; font: 1rem/1.5 system-ui, sans-serif; }
+main { max-width: 72rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.4rem; line-height: 1.25; }
+a { color: light-dark(#0a58a8, #8bc1ff); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th, td { padding: 0.25rem 0.7rem 0.25rem 0; text-align: left; border-bottom: 1px solid #8886; }
+"""
+"""A list is no page of the book and has no theme; it follows the reader's scheme. (A sheet in `_static` would be every page's.)"""
+
+
 def _page(one: Cited, runs: pd.DataFrame) -> str:
     """The list as a page of its own, whose entries lead to the records."""
     place = f"../{one.page}.html#{one.name}" if one.number else f"../{one.page}.html"
@@ -82,7 +95,7 @@ def _page(one: Cited, runs: pd.DataFrame) -> str:
 <meta name="robots" content="noindex">
 <title>Records of {what}</title>
 <link rel="icon" href="../_static/favicon.svg">
-<link rel="stylesheet" href="../_static/records.css">
+<style>{_STYLE}</style>
 </head>
 <body>
 <main>
