@@ -60,7 +60,7 @@ data: environment ## download the data set of EXPERIMENT, or import it with DATA
 	$(study) data "$(dataset)" $(if $(DATA),--from "$(DATA)")
 
 lab: environment ## open JupyterLab on the notebooks, with their start page
-	$(python) -m jupyterlab --notebook-dir=notebooks --LabApp.default_url=/lab/tree/start.ipynb --LabApp.news_url=None \
+	$(python) -m jupyterlab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/start.ipynb --LabApp.news_url=None \
 	  --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $$(test "$$(id -u)" != 0 || echo --allow-root)
 
 serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)

@@ -134,6 +134,7 @@ def test_an_equation_s_label_counts_its_page_s_equations_and_references_name_it(
 
 
 def test_links_to_pages_of_the_book_lead_somewhere_from_the_notebooks_folder():
+    assert "--notebook-dir=. " in (paths.ROOT / "Makefile").read_text(encoding="utf-8"), "JupyterLab opens nothing above its root"
     for path in [*NOTEBOOKS, paths.NOTEBOOKS / "start.ipynb", paths.NOTEBOOKS / "playground.ipynb"]:
         links = {link.split("#")[0] for link in re.findall(r"\]\(([^)#\s]+\.(?:md|ipynb)[^)]*)\)", prose(path))}
         allowed = {"verdicts.md", "rerun.md"} if path.stem == "index" else set()

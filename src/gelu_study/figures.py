@@ -273,7 +273,8 @@ def caption(table: pd.DataFrame, scale: str, sentence: str = "", *, bands: bool 
     days = sorted({datetime.fromisoformat(str(start)).date() for start in table["started"].dropna()})
     when = "not recorded" if not days else f"{days[0]}" if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     lost = int((table["status"] == "diverged").sum())
-    runs = f"{len(table)} run{'s' * (len(table) > 1)}, {n} for each setting" + (f", {lost} of them diverged" if lost else "")
+    runs = "1 run" if len(table) == 1 else f"{len(table)} runs, {n} for each setting"
+    runs += f", {lost} of them diverged" if lost else ""
     parts.append(f"{runs}; scale: {scale}; device: {devices}; date: {when}.")
     return " ".join(parts)
 

@@ -102,7 +102,7 @@ def _page(one: Cited, runs: pd.DataFrame) -> str:
 <p><a href="{place}">← Back to {one.number or "the page"}</a></p>
 <h1>Records of {what}</h1>
 <p>{pages.counted(runs)}, each with a link to its record: a file that holds all that was set and measured. The same
-<a href="{one.name}.csv" download>as a table in CSV</a>, with more columns; <a href="../record.html">what a record is</a>.</p>
+<a href="{one.name}.csv" download>as a table in CSV</a>, with more columns.</p>
 <div class="scroll" tabindex="0" role="group" aria-label="Table of {len(runs)} rows, which scrolls">{rows}</div>
 </main>
 </body>
