@@ -61,7 +61,7 @@ data: environment ## download the data set of EXPERIMENT, or import it with DATA
 
 lab: environment ## open JupyterLab on the notebooks, with their start page
 	JUPYTER_CONFIG_PATH="$$(pwd)/.jupyter$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}" $(python) -m jupyterlab \
-	  --notebook-dir=notebooks --LabApp.default_url=/lab/tree/start.ipynb $$(test "$$(id -u)" != 0 || echo --allow-root)
+	  --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/start.ipynb $$(test "$$(id -u)" != 0 || echo --allow-root)
 
 serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
 	@test -f book/_build/html/index.html || $(study) book $(ledger) $(repository) $(site)

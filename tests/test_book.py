@@ -158,18 +158,125 @@ def test_the_search_finds_a_page(chrome, address):
 
 def test_the_figure_s_records_are_the_runs_that_it_says(book, recorded):
     page = (book / f"{CLASSIFIER}.html").read_text(encoding="utf-8")
-    links = dict(re.findall(r'href="(records/[^"]+\.csv)"[^>]*>[^<]*?(\d+) runs', page))
-    assert len(links) >= 3
+    links = dict(re.findall(r'href="(records/[^"]+\.html)"[^>]*>[^<]*?(\d+) runs', page))
+    assert len(links) >= 8
     planned = {config.key for config in recorded.planned}
     for link, count in links.items():
-        with (book / link).open(encoding="utf-8", newline="") as file:
+        with (book / link).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         assert len(rows) == int(count)
+        listed = re.findall(r'href="(\w\w/\w+\.json)"', (book / link).read_text(encoding="utf-8"))
+        assert sorted(listed) == sorted(row["record"] for row in rows), "one click leads to the records"
         for row in rows:
             assert row["key"] in planned
             held = json.loads((book / "records" / row["record"]).read_text(encoding="utf-8"))
             assert held["key"] == row["key"]
             assert held["config"]["seed"] == int(row["seed"])
+
+
+FIGURES = re.compile(r'<figure class="study-figure" id="([^"]+)">(.*?)</figure>', re.DOTALL)
+MADE_BY = ("device: ", "Device: ", "no record is behind it", "None of ours lies over it", "no runs yet")
+"""What a caption says of what its figure is made by: runs or a measurement on a device, or neither."""
+
+
+@pytest.fixture(scope="module")
+def captions(book) -> dict[str, dict[str, str]]:
+    """The caption of every figure and table by its name, page by page, as words."""
+    found = {}
+    for name in PAGES:
+        figures = FIGURES.findall((book / f"{name}.html").read_text(encoding="utf-8"))
+        found[name] = {key: " ".join(re.sub("<[^>]+>", "", body[body.index("<figcaption>") :]).split()) for key, body in figures}
+    return found
+
+
+def test_the_figures_and_tables_of_a_page_are_numbered_in_its_order(captions):
+    for name, page in captions.items():
+        for kind in ("Figure", "Table"):
+            numbers = [int(match[1]) for caption in page.values() if (match := re.match(rf"{kind} (\d+)\. ", caption))]
+            assert numbers == list(range(1, len(numbers) + 1)), f"{name}: {kind}"
+        assert all(re.match(r"(Figure|Table) \d+\. \S", caption) for caption in page.values()), name
+
+
+def test_a_reference_to_a_figure_has_its_number_in_the_book_and_in_the_notebook(book, captions):
+    references = 0
+    for name, page in captions.items():
+        text = (book / f"{name}.html").read_text(encoding="utf-8")
+        for key, number in re.findall(r'<a class="reference internal" href="#([^"]+)">((?:Figure|Table) \d+)</a>', text):
+            assert page[key].startswith(f"{number}. ")
+            references += 1
+        if (source := paths.NOTEBOOKS / f"{name}.ipynb").is_file():
+            for number, key in re.findall(r"\[((?:Figure|Table) \d+)\]\(#([^)]+)\)", source.read_text(encoding="utf-8")):
+                said = page.get(key, number)
+                assert said.startswith(number), f"{source.name} calls {key} {number!r}; its caption begins {said[:12]!r}: correct the text"
+        assert "](#" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL), f"{name} shows a raw reference"
+    assert references >= 15
+
+
+def test_every_figure_says_what_to_see_and_what_made_it(book, captions):
+    for name in PAGES:
+        for key, body in FIGURES.findall((book / f"{name}.html").read_text(encoding="utf-8")):
+            if picture := re.search(r'<img[^>]*alt="([^"]*)"', body):
+                caption = captions[name][key]
+                assert any(words in caption for words in MADE_BY), f"{key}: {caption}"
+                assert len(caption) > 80 and len(picture[1]) > 40, f"{key}: {picture[1]}"
+
+
+def test_the_equations_are_numbered_through_the_book_and_references_have_their_numbers(book):
+    numbers, references = {}, []
+    for name in PAGES:
+        text = (book / f"{name}.html").read_text(encoding="utf-8")
+        for key, number in re.findall(r'id="(equation-[^"]+)">\s*<span class="eqno">\((\d+)\)', text):
+            numbers[key] = int(number)
+        references += re.findall(r'href="#(equation-[^"]+)">(equation \d+)</a>', text)
+    assert sorted(numbers.values()) == list(range(1, len(numbers) + 1))
+    assert len(numbers) >= 15 and len(references) >= 5
+    assert [(key, said) for key, said in references if said != f"equation {numbers[key]}"] == []
+
+
+def test_what_is_wider_than_a_phone_shows_that_it_scrolls(chrome, address):
+    with reader.Visit(chrome, f"{address}{CLASSIFIER}.html", 390, "light") as visit:
+        page = visit.page
+        box = page.locator(f"#{CLASSIFIER}-verdicts .study-scroll")
+        page.wait_for_function(f"document.querySelector('#{CLASSIFIER}-verdicts .study-scroll').dataset.more === 'right'")
+        assert "gradient" in box.evaluate("box => getComputedStyle(box).maskImage")
+        box.evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+        page.wait_for_function(f"document.querySelector('#{CLASSIFIER}-verdicts .study-scroll').dataset.more === 'left'")
+        page.set_viewport_size({"width": 1600, "height": 900})
+        page.wait_for_function(f"!document.querySelector('#{CLASSIFIER}-learning-rates .study-scroll').dataset.more")
+        assert visit.problems == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_list_of_records_can_be_read_and_leads_back(chrome, address, width, scheme):
+    with reader.Visit(chrome, f"{address}{CLASSIFIER}.html", width, scheme) as visit:
+        page = visit.page
+        page.locator(f"#{CLASSIFIER}-curves .study-records").click()
+        page.wait_for_url(f"**/records/{CLASSIFIER}-curves.html")
+        assert page.locator("h1").inner_text().startswith("Records of Figure 1")
+        assert page.evaluate(reader.OVERFLOW) == []
+        assert reader.barriers(page) == []
+        with page.expect_response("**/*.json") as answer:
+            page.locator("table a").first.click()
+        assert answer.value.status == 200
+        page.go_back()
+        page.locator("a", has_text="Back to Figure 1").click()
+        page.wait_for_url(f"{address}{CLASSIFIER}.html#{CLASSIFIER}-curves")
+        assert visit.problems == []
+
+
+SEEDS = ("mnist-classifier", "mnist-noise", "mnist-autoencoder", "mnist-soi")
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_page_with_curves_has_those_of_each_seed_to_point_at(chrome, address, name):
+    with reader.Visit(chrome, f"{address}{name}.html", 390, "dark") as visit:
+        page = visit.page
+        figure = page.locator("details.study-interactive[id$='-each-seed']").first
+        figure.locator("summary").click()
+        page.locator("details.study-interactive[id$='-each-seed'][data-drawn]").first.wait_for()
+        assert figure.locator("canvas").count() >= 1
+        assert page.evaluate(reader.OVERFLOW) == []
+        assert visit.problems == []
 
 
 def test_the_site_holds_every_record_and_a_table_of_all(book):

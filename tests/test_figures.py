@@ -273,3 +273,17 @@ def test_captions() -> None:
     assert figures.caption(table.iloc[:0], "paper", "Log loss.") == "Log loss. There are no runs yet."
     unknown = table.assign(device=None, started=None)
     assert figures.caption(unknown, "paper").endswith("device: not recorded; date: not recorded.")
+
+
+def test_a_figure_in_words_orders_the_activations_and_counts_a_diverged_run_as_infinite():
+    frame = pd.DataFrame(
+        [
+            {"activation": name, "keep_probability": keep, "train_loss": loss}
+            for keep in (1.0, 0.5)
+            for name, losses in {"relu": (0.2, 0.4, 0.3), "gelu_tanh": (0.1, math.nan, 0.12)}.items()
+            for loss in losses
+        ]
+    )
+    (first, second) = figures.in_words(frame, "train_loss").split("; ")
+    assert first == "no dropout, median training loss of the last epoch (nats): GELU (tanh) 0.12, ReLU 0.3"
+    assert second.startswith("dropout with keep probability 0.5, median")

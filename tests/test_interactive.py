@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from bokeh.models import MultiLine, Scatter
 
-from gelu_study import interactive, ledger, statistics
+from gelu_study import figures, interactive, ledger, statistics
 from gelu_study.errors import ConfigurationError
 from test_figures import study
 
@@ -33,10 +33,27 @@ def test_each_seed_has_a_curve_of_its_own_values():
 def test_the_intervals_are_those_of_the_verdicts():
     verdicts = statistics.verdicts(ledger.table(study()))
     drawn = interactive.intervals(verdicts)
-    (data,) = [r.data_source.data for r in drawn.renderers if isinstance(r.glyph, Scatter) and r.glyph.marker == "circle"]
+    (data,) = [r.data_source.data for r in drawn.renderers if isinstance(r.glyph, Scatter) and r.glyph.marker != "diamond"]
     rows = verdicts[verdicts["comparison"] != statistics.ALL]
     assert list(data["measured"]) == list(rows["measured"]) and list(data["low"]) == list(rows["low"])
     assert len(set(data["label"])) == len(rows) == 4
+    assert dict(zip(rows["rival"], data["marker"], strict=True)) == {"relu": "square", "elu": "triangle"}
+
+
+def test_an_activation_s_line_is_told_apart_without_colour_and_as_in_the_still_figures():
+    styles = {name: interactive.dashes(name) for name in figures.STYLES}
+    assert styles["gelu_tanh"] == "solid" and styles["relu"] == [10, 4]
+    assert len({str(style) for style in styles.values()}) == len(figures.STYLES)
+
+
+def test_panels_share_their_axis_and_leave_out_what_is_not_finite():
+    run = study(seeds=1)[0]
+    x, y = np.array([1.0, 2.0, 3.0]), np.array([0.5, np.inf, 0.25])
+    drawn = interactive.curves([interactive.Panel("one", "error (%)", [(run, x, y)], logarithmic=False)] * 2, "width")
+    first, second = drawn.children
+    assert first.x_range is second.x_range and first.xaxis.axis_label == "width" and first.yaxis.axis_label == "error (%)"
+    (data,) = [r.data_source.data for r in first.renderers]
+    assert [list(xs) for xs in data["xs"]] == [[1, 3]] and [list(ys) for ys in data["ys"]] == [[0.5, 0.25]]
 
 
 def test_without_a_chosen_rate_there_is_nothing_to_draw():

@@ -98,6 +98,20 @@ def test_what_is_no_number_is_shown_as_such():
     assert pages.rate(1e-5) == "0.00001"
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("from -3 to 10, [-0.5, -1e-7]", "from −3 to 10, [−0.5, −1e-7]"),
+        ("2026-11-30, SHA-256, x-1, 5-10", "2026-11-30, SHA-256, x-1, 5-10"),
+        ("- 3 items", "- 3 items"),
+        ('<a href="-1.html">-1</a> <code>x[-1]</code> `-p scale=-1`', '<a href="-1.html">−1</a> <code>x[-1]</code> `-p scale=-1`'),
+        ("a < b - 2, -2", "a < b - 2, −2"),
+    ],
+)
+def test_a_shown_number_has_a_true_minus_sign(written, shown):
+    assert pages.minus(written) == shown
+
+
 def test_every_verdict_has_a_badge_and_a_style():
     style = (paths.BOOK / "_static" / "study.css").read_text(encoding="utf-8")
     for verdict in (*statistics.LINKS, statistics.NOT_RUN):
@@ -106,7 +120,8 @@ def test_every_verdict_has_a_badge_and_a_style():
 
 
 def test_the_rule_s_page_states_the_constants_of_the_rule():
-    page = " ".join((paths.BOOK / "verdicts.md").read_text(encoding="utf-8").split())
+    source = (paths.BOOK / "verdicts.md").read_text(encoding="utf-8")
+    page = " ".join(re.sub(r"\{term\}`([^`<]*?)(?: <[^`]*>)?`", r"\1", source).split())  # as a reader sees it
     assert rf"< \ln {1 + statistics.MARGIN:g}$" in page
     assert f"a margin of {100 * statistics.MARGIN:g} %" in page
     assert f"judged at a level of {100 * statistics.SIGNIFICANCE:g} %" in page

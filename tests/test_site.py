@@ -111,6 +111,10 @@ def test_a_description_is_a_sentence_for_people():
     page[-1] += [nodes.math("", r"x\,\Phi(x)"), nodes.Text("? It is.")]
     assert description.first_sentence(page) == "Is it Nair or x Φ(x)?"
     page[-1].clear()
+    page[-1] += [nodes.raw("", '<a class="x" href="glossary.html#term-seed">', format="html"), nodes.Text("Seeds")]
+    page[-1] += [nodes.raw("", "</a>", format="html"), nodes.Text(" vary.")]
+    assert description.first_sentence(page) == "Seeds vary."
+    page[-1].clear()
     page[-1] += nodes.Text("word " * 100)
     assert description.first_sentence(page) == ("word " * 60).strip() + " …"
 

@@ -27,3 +27,22 @@
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", prepare);
   else prepare();
 })();
+
+// Marks what scrolls sideways with the sides that hide more, for the style sheet to show.
+(() => {
+  const BOXES = ".study-scroll, .study-tall, .pst-scrollable-table-container, .table-wrapper, mjx-container[display='true']";
+  const mark = (box) => {
+    const hidden = box.scrollWidth - box.clientWidth, at = Math.abs(box.scrollLeft);
+    const more = [at > 1 && "left", hidden - at > 1 && "right"].filter(Boolean).join(" ");
+    if (hidden > 1 && more) box.dataset.more = more;
+    else delete box.dataset.more;
+  };
+  const sizes = new ResizeObserver((entries) => entries.forEach((entry) => mark(entry.target)));
+  const watch = () => document.querySelectorAll(BOXES).forEach((box) => {
+    if (box.dataset.watched) return;
+    box.dataset.watched = "yes";
+    box.addEventListener("scroll", () => mark(box), { passive: true });
+    sizes.observe(box);
+  });
+  window.addEventListener("load", () => { watch(); window.MathJax?.startup?.promise?.then(watch); });
+})();

@@ -316,7 +316,8 @@ def show(settings: Settings, *, widgets: bool) -> None:
     among = ", ".join(activations.title(name) for name in settings.activations)
     caption = (
         f"{among}: function, derivative, difference from the exact GELU, and how the second moment of a signal travels through "
-        "layers. Where scripts run, controls take this figure's place."
+        "layers. Where scripts run, controls take this figure's place. "
+        f"{pages.COMPUTED}"
     )
     pages.figure(draw(settings), "explorer-still", f"{'; '.join(_titles(settings))}: {among}", caption, [])
     display({"text/html": page(settings), "text/plain": "The explorer, in the book."}, raw=True)

@@ -253,14 +253,26 @@ def caption(table: pd.DataFrame, scale: str, sentence: str = "", *, bands: bool 
     parts = [sentence] if sentence else []
     if bands:
         kinds = {"their range" if count <= FEW else "their quartiles" for count in counts}
-        parts.append(f"Lines are medians over {n} seed{'s' * (n != '1')}, bands {' or '.join(sorted(kinds))}.")
+        single = "Each line is one run." if n == "1" else ""
+        parts.append(single or f"Lines are medians over {n} seeds, bands {' or '.join(sorted(kinds))}.")
     devices = ", ".join(sorted({str(device) for device in table["device"].dropna()})) or "not recorded"
     days = sorted({datetime.fromisoformat(str(start)).date() for start in table["started"].dropna()})
     when = "not recorded" if not days else f"{days[0]}" if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     lost = int((table["status"] == "diverged").sum())
-    runs = f"{len(table)} run{'s' * (len(table) > 1)}, {n} for each setting" + (f", {lost} of them diverged" if lost else "")
+    runs = "1 run" if len(table) == 1 else f"{len(table)} runs, {n} for each setting"
+    runs += f", {lost} of them diverged" if lost else ""
     parts.append(f"{runs}; scale: {scale}; device: {devices}; date: {when}.")
     return " ".join(parts)
+
+
+def in_words(table: pd.DataFrame, metric: str) -> str:
+    """The medians over seeds of a metric, from least to greatest in each condition, for those who do not see the figure."""
+    said = []
+    for keep, rows in table.groupby("keep_probability", sort=False):
+        medians = rows.assign(value=rows[metric].fillna(np.inf)).groupby("activation")["value"].median().sort_values()
+        listed = ", ".join(f"{activations.title(str(name))} {value:.3g}" for name, value in medians.items())
+        said.append(f"{condition(float(str(keep)))}, median {METRICS[metric]}: {listed}")
+    return "; ".join(said)
 
 
 def chosen_records(records: Iterable[RunRecord], choice: Choice | None) -> tuple[list[RunRecord], Choice]:

@@ -10,6 +10,7 @@ import html
 import json
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bokeh.models.annotations import BoxAnnotation, Legend, LegendItem
 from bokeh.models.ui import UIElement
 from bokeh.plotting import figure as canvas
 from IPython.display import display
+from numpy.typing import NDArray
 
 from gelu_study import activations, figures, statistics
 from gelu_study.runs import RunRecord
@@ -30,7 +32,12 @@ from gelu_study.runs import RunRecord
 LIBRARY = "bokeh.min.js"
 """What a page loads to draw: about 1.3 MB."""
 
-_DASHES = {"gelu_tanh": "solid", "relu": "dashed", "elu": "dashdot"}
+Array = NDArray[np.float64]
+
+_MARKERS = {"o": "circle", "s": "square", "^": "triangle", "D": "diamond", "P": "plus", "v": "inverted_triangle"}
+EACH_SEED = "Point at the curve of each seed, hide an activation, look closer"
+"""The title of a figure of `curves`."""
+
 _TOOLS = "pan,box_zoom,reset"
 
 
@@ -50,48 +57,72 @@ def copy_library(folder: Path) -> None:
     shutil.copy2(Path(bokeh.__file__).parent / "server" / "static" / "js" / LIBRARY, folder)
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Curves of runs over a common axis; a run's are those of its activation's colour and line."""
+
+    title: str
+    quantity: str  # of the vertical axis, with its unit
+    curves: Sequence[tuple[RunRecord, Array, Array]]  # a run, x [points], y [points]; what is not finite is left out
+    logarithmic: bool = True
+
+
+def curves(panels: Sequence[Panel], axis: str = "epoch") -> UIElement:
+    """A curve for each run, in panels one above the other; pointing at one tells its seed and values, a name in the legend hides an
+    activation. `axis` names what is common."""
+    drawn = [_draw(panel, axis) for panel in panels]
+    for panel in drawn[1:]:
+        panel.x_range = drawn[0].x_range
+    return column(*drawn, sizing_mode="stretch_width")
+
+
+def _draw(panel: Panel, axis: str) -> canvas:
+    shown = _panel(title=panel.title, height=300, y_axis_type="log" if panel.logarithmic else "linear")
+    if panel.logarithmic:
+        shown.yaxis.formatter = LogTickFormatter(min_exponent=4)
+    shown.xaxis.axis_label, shown.yaxis.axis_label = axis, panel.quantity
+    items = []
+    for name in figures.ordered(run.config.activation for run, _, _ in panel.curves):
+        here = [(run, x[np.isfinite(y)], y[np.isfinite(y)]) for run, x, y in panel.curves if run.config.activation == name]
+        source = ColumnDataSource(
+            {
+                "xs": [x.astype(np.float32) for _, x, _ in here],
+                "ys": [y.astype(np.float32) for _, _, y in here],
+                "activation": [activations.title(name)] * len(here),
+                "seed": [run.config.seed for run, _, _ in here],
+                "rate": [f"{run.config.learning_rate:g}" for run, _, _ in here],
+            }
+        )
+        look: dict[str, Any] = {"line_color": figures.STYLES[name][0], "line_dash": dashes(name)}
+        drawn: Any = shown.multi_line("xs", "ys", source=source, line_alpha=0.55, name="runs", **look)
+        drawn.hover_glyph = drawn.glyph.clone(line_alpha=1, line_width=4)
+        items.append(LegendItem(label=activations.title(name), renderers=[drawn]))
+    tips = [("", "@activation, seed @seed"), (axis, "$x{0.00}"), (panel.quantity, "$y{0.0000}"), ("learning rate", "@rate")]
+    shown.add_tools(HoverTool(tooltips=tips, line_policy="nearest"))
+    shown.add_layout(Legend(items=items, orientation="horizontal", click_policy="hide", border_line_alpha=0), "above")
+    return shown
+
+
+def dashes(name: str) -> Any:
+    """An activation's line style in Bokeh's terms: lengths of dashes and gaps in pixels, for a line of two."""
+    style = figures.STYLES[name][1]
+    return "solid" if style == "-" else [round(2 * length) for length in style[1]]
+
+
 def learning_curves(
     records: Iterable[RunRecord], choice: figures.Choice | None = None, splits: Sequence[str] = ("train", "validation")
 ) -> UIElement:
-    """The log loss of each run at the end of each epoch, in the panels of `figures.learning_curves`; a name in the legend hides an
-    activation. Raises as that does."""
+    """The log loss of each run at the end of each epoch, in the panels of `figures.learning_curves`. Raises as that does."""
     shown, _ = figures.chosen_records(records, choice)
     keeps = sorted({record.config.keep_probability for record in shown}, reverse=True)
-    names = figures.ordered({record.config.activation for record in shown})
-    panels: list[canvas] = []
+    panels = []
     for keep, split in [(keep, split) for keep in keeps for split in splits]:
-        title = f"{figures.SPLITS[split]} loss, {figures.condition(keep)}"
-        panel = _panel(title=title, height=300, y_axis_type="log")
-        panel.yaxis.formatter = LogTickFormatter(min_exponent=4)
-        panel.xaxis.axis_label, panel.yaxis.axis_label = "epoch", "log loss (nats)"
-        if panels:
-            panel.x_range = panels[0].x_range
-        items = []
-        for name in names:
-            runs = [run for run in shown if (run.config.activation, run.config.keep_probability) == (name, keep)]
-            if not runs:
-                continue
-            epochs, values = figures.curves(runs, split)
-            ends = values[:, 2::3]
-            lines = [row[np.isfinite(row)].astype(np.float32) for row in ends]
-            source = ColumnDataSource(
-                {
-                    "xs": [epochs[2::3][: len(line)].astype(np.float32) for line in lines],
-                    "ys": lines,
-                    "activation": [activations.title(name)] * len(runs),
-                    "seed": [run.config.seed for run in runs],
-                    "rate": [f"{run.config.learning_rate:g}" for run in runs],
-                }
-            )
-            look: dict[str, Any] = {"line_color": figures.STYLES[name][0], "line_dash": _DASHES.get(name, "dotted")}
-            drawn: Any = panel.multi_line("xs", "ys", source=source, line_alpha=0.55, name="runs", **look)
-            drawn.hover_glyph = drawn.glyph.clone(line_alpha=1, line_width=4)
-            items.append(LegendItem(label=activations.title(name), renderers=[drawn]))
-        tips = [("", "@activation, seed @seed"), ("epoch", "$x{0.0}"), ("log loss", "$y{0.0000}"), ("learning rate", "@rate")]
-        panel.add_tools(HoverTool(tooltips=tips, line_policy="nearest"))
-        panel.add_layout(Legend(items=items, orientation="horizontal", click_policy="hide", border_line_alpha=0), "above")
-        panels.append(panel)
-    return column(*panels, sizing_mode="stretch_width")
+        lines = []
+        for run in (run for run in shown if run.config.keep_probability == keep):
+            epochs, values = figures.curves([run], split)
+            lines.append((run, epochs[2::3], values[0, 2::3]))
+        panels.append(Panel(f"{figures.SPLITS[split]} loss, {figures.condition(keep)}", "log loss (nats)", lines))
+    return curves(panels)
 
 
 def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> UIElement:
@@ -106,11 +137,12 @@ def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> UIEl
         {
             "label": labels,
             "colour": [figures.STYLES[name][0] for name in rows["rival"]],
+            "marker": [_MARKERS.get(figures.STYLES[name][2], "circle") for name in rows["rival"]],
             **{name: rows[name] for name in ("measured", "low", "high", "published", "n", "verdict")},
         }
     )
     panel.segment("low", "label", "high", "label", source=source, line_color="colour", line_width=5)
-    here = panel.scatter("measured", "label", source=source, size=14, color="colour", marker="circle")
+    here = panel.scatter("measured", "label", source=source, size=14, color="colour", marker="marker")
     paper = panel.scatter("published", "label", source=source, size=11, line_color="colour", fill_color="white", marker="diamond")
     tips = [("", "@label"), ("ratio here", "@measured{0.000} [@low{0.000}, @high{0.000}]"), ("paper", "@published{0.000}")]
     panel.add_tools(HoverTool(tooltips=[*tips, ("seeds", "@n"), ("verdict", "@verdict")], renderers=[here, paper]))

@@ -6,7 +6,10 @@ import base64
 import html
 import io
 import math
+import os
+import re
 from collections.abc import Iterable, Sequence, Sized
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -15,11 +18,11 @@ import pandas as pd
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
-from gelu_study import activations, datasets, figures, interactive, paths, protocols, published, statistics
+from gelu_study import activations, datasets, figures, interactive, measurements, paths, protocols, published, statistics
 from gelu_study.study import Study
 
 SOURCE = "gelu_study_source"
-"""Key of the output metadata that names the records something is made from; `site` writes them beside the page."""
+"""Key of the output metadata that names the records something is made from, and its number; `site` writes them beside the page."""
 
 BADGES = {
     statistics.REPRODUCED: "The paper's claim holds here.",
@@ -29,7 +32,18 @@ BADGES = {
     statistics.NOT_RUN: "There are no runs to compare yet.",
 }
 
-_LINK = "<!-- records -->"
+IN_BOOK = bool(os.environ.get("GELU_STUDY_BOOK"))
+"""Whether the book's build executes this notebook: then records lie beside the page, else in this checkout's folders."""
+
+COMPUTED = "Calculated when this page was made; no record is behind it."
+"""What a caption says of a figure that is made from no run."""
+
+MOST_LISTED = 100
+"""Records that a notebook lists below a figure; the book's lists have all."""
+
+_numbers: dict[str, dict[str, int]] = {"Figure": {}, "Table": {}}
+_VERBATIM = re.compile(r"(`[^`]*`|<code\b.*?</code>|<[a-zA-Z/][^>]*>)", re.DOTALL)
+_HYPHEN = re.compile(r"(?<![\w.,/#=-])-(?=\d)")
 _COLUMNS = "<i>Keep</i>: the keep probability, 1 for no dropout. <i>Rate</i>: the learning rate."
 
 
@@ -39,27 +53,32 @@ def record_path(key: str) -> str:
 
 
 def text(markdown: str) -> None:
-    """Show Markdown."""
-    display(Markdown(markdown))
+    """Show Markdown; minus signs of numbers are written as such."""
+    display(Markdown(minus(markdown)))
+
+
+def records(name: str, keys: Iterable[str]) -> None:
+    """Show a link to the records that the sentences above are computed from, whose keys are given; nothing where there are none.
+    `name` is the list's."""
+    if found := sorted(set(keys)):
+        shown = {"text/html": f'<p class="study-behind">{_records(name, found)}</p>', "text/plain": f"Records: {counted(found)}"}
+        display(shown, raw=True, metadata=_source(name, found))
 
 
 def figure(drawn: Figure, name: str, alt: str, caption: str, keys: Iterable[str]) -> None:
-    """Show a figure with its caption and a link to the records it is made from, whose keys are given. `alt` says what it shows."""
+    """Show a figure with its number, its caption and a link to the records it is made from, whose keys are given. `alt` says what
+    it shows, in words that stand for it."""
     buffer = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
         drawn.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
     image = base64.b64encode(buffer.getvalue()).decode()
-    body = (
-        f'<div class="study-scroll"><img class="dark-light" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{image}"></div>'
-        f"<figcaption>{caption} {_LINK}</figcaption>"
-    )
-    _show(body, name, alt, keys)
+    picture = f'<img class="dark-light" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{image}">'
+    _show("Figure", f'<div class="study-scroll">{picture}</div>', name, caption, alt, keys)
 
 
 def table(frame: pd.DataFrame, name: str, caption: str, keys: Iterable[str]) -> None:
-    """Show a table, whose cells are HTML, with its caption and a link to the records it is made from."""
-    body = f"{_scrolling(frame)}<figcaption>{caption} {_LINK}</figcaption>"
-    _show(body, name, frame.to_string(index=False), keys)
+    """Show a table, whose cells are HTML, with its number, its caption and a link to the records it is made from."""
+    _show("Table", _scrolling(frame), name, caption, frame.to_string(index=False), keys)
 
 
 def plain_table(frame: pd.DataFrame) -> None:
@@ -185,6 +204,7 @@ def answer(found: Study) -> None:
         chosen = f"{edges} of the {len(choices)} learning rates that validation chose"
         lines += ["", f"{chosen} lie at the edge of their grid: a better one may lie outside."]
     text("\n".join(lines))
+    records(f"{found.experiment}-answer", statistics.at_choice(found.table, found.chosen)["key"] if found.chosen else [])
 
 
 def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
@@ -247,10 +267,10 @@ def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None
         frame,
         name,
         "GELU's final training loss as a multiple of its rival's: below 1, GELU is better. <i>Keep</i>: the keep probability, 1 "
-        "for no dropout. <i>Paper</i>: read off figure 2's "
-        "last points. <i>Measured</i>: median over seeds, paired, with its bootstrap interval. <i>GELU better</i>: share of "
-        "seeds in which GELU's loss is the lower one. <i>p</i>: of no difference; <i>p equiv.</i>: of a difference beyond "
-        "5 %; both adjusted for several comparisons. <i>Seeds needed</i>: for a power of 80 % at the observed effect.",
+        "for no dropout. <i>Paper</i>: read off the last points of its figure 2. <i>Measured</i>: median over seeds, paired, "
+        "with its bootstrap interval. <i>GELU better</i>: share of seeds in which GELU's loss is the lower one. <i>p</i>: of no "
+        "difference; <i>p equiv.</i>: of a difference beyond 5 %; both adjusted for several comparisons. <i>Seeds needed</i>: for "
+        "a power of 80 % at the observed effect.",
         statistics.at_choice(found.table, found.chosen)["key"],
     )
 
@@ -347,32 +367,40 @@ def classifier_curves(found: Study) -> None:
     compared = found.planned[0].dataset == "mnist" and any(
         name in published.NAMES and keep in published.PANELS for name, keep in choice
     )
-    sentence = "Learning curves" + (" over those of the paper's figure 2 (dotted)." if compared else ".") + _provisional(found)
+    sentence = (
+        "Learning curves" + (" over those of the paper's figure 2 (dotted)" if compared else "") + ": the lower a line ends, the "
+        f"better its activation trained.{_provisional(found)}"
+    )
     shown = statistics.at_choice(found.table, choice)
     figure(
         figures.learning_curves(found.records, choice),
         "mnist-classifier-curves",
         "Training and validation loss over the epochs for each activation and keep probability"
-        + (", over the paper's curves" if compared else ""),
+        + (", over the paper's curves" if compared else "")
+        + f". {figures.in_words(shown, 'train_loss')}",
         figures.caption(shown, found.scale, sentence, bands=True),
         shown["key"],
     )
     interactive.show(
         interactive.learning_curves(found.records, choice),
         "mnist-classifier-each-seed",
-        "Point at the curve of each seed, hide an activation, look closer",
+        interactive.EACH_SEED,
     )
 
 
 def classifier_distributions(found: Study) -> None:
     """Every run's final training loss."""
     if (choice := _choice(found)) and not found.table["train_loss"].isna().all():
-        sentence = "Every run at the chosen learning rates, by the loss that the claim is about." + _provisional(found)
+        sentence = (
+            "Every run at the chosen learning rates, by the loss that the claim is about: the further left, the better."
+            f"{_provisional(found)}"
+        )
         shown = statistics.at_choice(found.table, choice)
         figure(
             figures.distributions(found.table, "train_loss", choice),
             "mnist-classifier-runs",
-            "Training loss of the last epoch of every run for each activation, with medians and intervals",
+            "Training loss of the last epoch of every run for each activation, with medians and intervals. "
+            + figures.in_words(shown, "train_loss"),
             figures.caption(shown, found.scale, sentence),
             shown["key"],
         )
@@ -386,11 +414,23 @@ def classifier_intervals(found: Study) -> None:
         figure(
             figures.intervals(verdicts),
             "mnist-classifier-intervals",
-            "Ratio of GELU's training loss to each rival's, with 95 % intervals and the margin of 5 %",
-            figures.caption(shown, found.scale, "GELU's final training loss as a multiple of its rival's."),
+            f"Ratio of GELU's training loss to each rival's, with 95 % intervals and the margin of 5 %: {_ratios(verdicts)}",
+            figures.caption(
+                shown,
+                found.scale,
+                "GELU's final training loss as a multiple of its rival's, with 95 % intervals: left of 1 GELU is better.",
+            ),
             shown["key"],
         )
         interactive.show(interactive.intervals(verdicts), "mnist-classifier-each-interval", "Point at an interval for its numbers")
+
+
+def _ratios(verdicts: pd.DataFrame) -> str:
+    """Each comparison with its ratio, in words."""
+    return "; ".join(
+        f"{number(float(row.measured))} against {activations.title(str(row.rival))} {condition(float(row.keep_probability))}"
+        for row in verdicts.iloc[:-1].itertuples()
+    )
 
 
 def _choice(found: Study) -> dict[tuple[str, float], float]:
@@ -438,11 +478,11 @@ def revisions(runs: pd.DataFrame, repository: str = "") -> str:
     found = []
     for (revision, dirty), cell in runs.groupby(["revision", "dirty"], dropna=False, sort=False):
         if not isinstance(revision, str):
-            found.append(f"no revision recorded ({_counted(cell)})")
+            found.append(f"no revision recorded ({counted(cell)})")
             continue
         short = f"`{revision[:10]}`"
         linked = f"[{short}]({repository}/commit/{revision})" if repository else short
-        found.append(f"revision {linked} ({_counted(cell)}{', with local changes' if dirty is True else ''})")
+        found.append(f"revision {linked} ({counted(cell)}{', with local changes' if dirty is True else ''})")
     return ", ".join(found) or "not recorded"
 
 
@@ -495,13 +535,13 @@ def data_sets() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def run_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """Every run in a row, with a link to its record."""
+def run_table(runs: pd.DataFrame, folder: str = "records/") -> pd.DataFrame:
+    """Every run in a row, with a link to its record in the site's folder of records."""
     rows = []
     for row in runs.sort_values(["experiment", "epochs", "keep_probability", "learning_rate", "activation", "seed"]).itertuples():
         rows.append(
             {
-                "record": f'<a href="records/{record_path(str(row.key))}"><code>{str(row.key)[:10]}</code></a>',
+                "record": f'<a href="{folder}{record_path(str(row.key))}"><code>{str(row.key)[:10]}</code></a>',
                 "experiment": row.experiment,
                 "data": row.dataset,
                 "epochs": row.epochs,
@@ -517,12 +557,50 @@ def run_table(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _show(body: str, name: str, plain: str, keys: Iterable[str]) -> None:
+def _show(kind: str, body: str, name: str, caption: str, plain: str, keys: Iterable[str]) -> None:
     found = sorted(set(keys))
-    link = f'<a class="study-records" href="records/{name}.csv" download>Records: {_counted(found)}</a>' if found else ""
-    body = body.replace(_LINK, link)
-    shown = {"text/html": f'<figure class="study-figure" id="{name}">{body}</figure>', "text/plain": plain}
-    display(shown, raw=True, metadata={SOURCE: {"name": name, "keys": found}} if found else {})
+    number = f"{kind} {_numbers[kind].setdefault(name, len(_numbers[kind]) + 1)}"  # shown again, it keeps its number
+    shown = f'<figcaption><b class="study-number">{number}.</b> {caption} {_records(name, found)}</figcaption>'
+    outputs = {"text/html": f'<figure class="study-figure" id="{name}">{body}{shown}</figure>', "text/plain": f"{number}. {plain}"}
+    display(outputs, raw=True, metadata=_source(name, found, number))
+
+
+def _source(name: str, keys: Sequence[str], number: str = "") -> dict[str, Any]:
+    return {SOURCE: {"name": name, "number": number, "keys": keys}} if number or keys else {}
+
+
+def _records(name: str, keys: Sequence[str]) -> str:
+    """A link to the list of these records, which the book's build writes; in a notebook of one's own the list itself."""
+    if not keys:
+        return ""
+    if IN_BOOK:
+        return f'<a class="study-records" href="records/{name}.html">Records: {counted(keys)}</a>'
+    more = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
+    listed = ", ".join(map(_file, keys[:MOST_LISTED]))
+    return f'<details class="study-records"><summary>Records: {counted(keys)}</summary>{listed}{more}</details>'
+
+
+def measured(taken: measurements.Measurement) -> str:
+    """Where, when and with what a measurement was made, with a link to its file."""
+    made = taken.environment
+    said = f"Device: {made['device_name']} ({made['device']}); PyTorch {made['torch']}; date: {made['started'][:10]}."
+    return f"{said} {measurement_file(taken)}".strip()
+
+
+def measurement_file(taken: measurements.Measurement) -> str:
+    """A link to the file of a measurement; nothing for one that was made here and now."""
+    if measurements.read(taken.name) != taken:
+        return ""
+    folder = "records/measurements" if IN_BOOK else Path(os.path.relpath(paths.MEASUREMENTS, paths.NOTEBOOKS)).as_posix()
+    return f'<a class="study-records" href="{folder}/{taken.name}.json">The measurement</a>'
+
+
+def _file(key: str) -> str:
+    """A record's name, as a link to its file where it lies in the project's folder or in that of one's own."""
+    for folder in (paths.LEDGER, paths.OWN):
+        if (file := folder / record_path(key)).is_file():
+            return f'<a href="{Path(os.path.relpath(file, paths.NOTEBOOKS)).as_posix()}"><code>{key[:10]}</code></a>'
+    return f"<code>{key[:10]}</code>"
 
 
 def _scrolling(frame: pd.DataFrame, kind: str = "") -> str:
@@ -532,14 +610,20 @@ def _scrolling(frame: pd.DataFrame, kind: str = "") -> str:
 
 
 def _rows(frame: pd.DataFrame) -> str:
-    return str(frame.to_html(index=False, escape=False, border=0, classes="dataframe study", na_rep="–"))
+    return minus(frame.to_html(index=False, escape=False, border=0, classes="dataframe study", na_rep="–"))
+
+
+def minus(markup: str) -> str:
+    """Markdown or HTML with a true minus sign in place of each hyphen before a number, but for code and tags."""
+    return "".join(part if part[:1] in "`<" else _HYPHEN.sub("−", part) for part in _VERBATIM.split(markup))
 
 
 def _title(activation: str) -> str:
     return activations.title(activation).replace(" ", "&nbsp;")
 
 
-def _counted(runs: Sized) -> str:
+def counted(runs: Sized) -> str:
+    """How many runs, in words."""
     return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 

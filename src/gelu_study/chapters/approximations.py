@@ -66,10 +66,10 @@ class Implementation:
 
 
 _HERE, _PYTORCH, _WRITTEN, _OTHER = (
-    ("#0072B2", "-"),
-    ("#D55E00", (0, (5, 2))),
-    ("#444444", (0, (2, 2))),
-    ("#009E73", (0, (6, 2, 1, 2))),
+    ("#000000", "-"),  # greys, since colours are activations
+    ("#777777", (0, (5, 2))),
+    ("#999999", (0, (2, 1))),
+    ("#555555", (0, (6, 2, 1, 2))),
 )
 
 IMPLEMENTATIONS = (
@@ -116,7 +116,8 @@ def forms(names: Sequence[str] = APPROXIMATIONS) -> None:
         draw_forms(names),
         "approximations-forms",
         "Difference of each form from the exact GELU over x: far smaller for the tanh form than for the sigmoid form and SiLU",
-        "Distance from the exact GELU, of value and derivative.",
+        "How far each form is from the exact GELU, in value and derivative, in float64: the lower, the nearer. The axis is "
+        f"logarithmic. {pages.COMPUTED}",
         [],
     )
     table = differences(names)
@@ -272,8 +273,8 @@ def atlas_figure(found: Atlas, form: str, quantity: str) -> None:
         draw_atlas(found, form, quantity),
         f"approximations-{form.replace('_', '-')}-{what}",
         f"Rounding error of {title}'s {what} over x in each number format, in units in the last place",
-        f"{title}, error of the {what} in units in the last place, the greatest of each of 240 strips. Dotted: one half, which "
-        "rounding alone costs, and no digit left.",
+        f"{title}, error of the {what} in units in the last place, the greatest of each of 240 strips: the lower, the better. "
+        f"Dotted: one half, which rounding alone costs, and no digit left. {pages.COMPUTED}",
         [],
     )
 
@@ -377,6 +378,42 @@ def half_precision_table(table: pd.DataFrame) -> None:
     pages.text(" ".join(lines))
 
 
+# The answer
+
+
+def answer(found: Atlas) -> None:
+    """How far the forms are apart, how far results are from either, and what libraries mean: a line each."""
+    pages.text("\n".join(f"- {line}" for line in answer_lines(found)))
+
+
+def answer_lines(found: Atlas) -> list[str]:
+    """The lines of `answer`, of the first number format that was measured besides float64, or of that."""
+    table = differences(("gelu_tanh", "gelu_sigmoid")).set_index("name")["value"]
+    format_ = next((name for name in found.dtypes if name != "float64"), found.dtypes[0])
+    errors = {
+        one.label: ulp.worst(found.errors[number, format_].value, found.errors[number, format_].x)[0]
+        for number, one in enumerate(IMPLEMENTATIONS)
+        if one.form == "gelu"
+    }
+    lost = 1 / torch.finfo(ulp.dtype_of(format_)).eps / 4
+    theirs = errors["PyTorch's"]
+    told = "loses every digit where x is far below 0" if theirs >= lost else f"is off by up to {pages.number(theirs)} units"
+    exact, tanh = _by_default("gelu"), _by_default("gelu_tanh")
+    return [
+        f"**From each other.** The tanh form is never further than {pages.number(table['gelu_tanh'], 2)} from exact, the sigmoid "
+        f"form than {pages.number(table['gelu_sigmoid'], 2)}.",
+        f"**What a computer returns.** In {format_} PyTorch's exact form {told}; this book's is off by "
+        f"{pages.number(errors[IMPLEMENTATIONS[0].label])} units in the last place at most.",
+        f"**What a library means** by GELU and nothing more: the exact form for {listed(exact)}, the tanh form for {listed(tanh)}.",
+    ]
+
+
+def _by_default(activation: str) -> list[str]:
+    """The libraries, with their names, that mean a form when none is named."""
+    found = (entry for entry in libraries.TABLE if entry.default and entry.activation == activation)
+    return [f"{libraries.TITLES[entry.library]} (`{entry.name}`)" for entry in found]
+
+
 # Other libraries
 
 
@@ -393,14 +430,7 @@ def defaults() -> None:
         if entry.activation in ("gelu", *APPROXIMATIONS[:2])
     ]
     pages.plain_table(pd.DataFrame(rows))
-    exact, tanh = (
-        [
-            f"{libraries.TITLES[entry.library]} (`{entry.name}`)"
-            for entry in libraries.TABLE
-            if entry.default and entry.activation == name
-        ]
-        for name in ("gelu", "gelu_tanh")
-    )
+    exact, tanh = _by_default("gelu"), _by_default("gelu_tanh")
     table = differences().set_index("name")
     size = float(np.sqrt((definition.curves("gelu", NORMAL).value ** 2).mean()))
     amounts = [

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from bokeh.models.ui import UIElement
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from gelu_study import activations, figures, judging, pages, published, statistics, study
+from gelu_study import activations, figures, interactive, judging, pages, published, statistics, study
 from gelu_study.chapters import experiment
 from gelu_study.judging import Judgement
 from gelu_study.runs import RunRecord
@@ -116,7 +117,9 @@ def paper_goes_on(epochs: int) -> str:
 
 def answer(found: Study) -> None:
     """Whether GELU ties or outperforms at each learning rate, in sentences."""
-    pages.text("\n".join(answer_lines(experiment.judged(found, judging.autoencoder_at_any_rate))))
+    judgement = experiment.judged(found, judging.autoencoder_at_any_rate)
+    pages.text("\n".join(answer_lines(judgement)))
+    pages.records("mnist-autoencoder-answer", judgement.keys)
 
 
 def answer_lines(judgement: Judgement) -> list[str]:
@@ -180,7 +183,7 @@ def errors_figure(found: Study) -> None:
         sentence = (
             f"Reconstruction error on the test images after {epochs} epochs: a dot a run, lines through the medians"
             + (f", hollow diamonds the paper's curves at epoch {epochs}." if experiment.is_mnist(found) else ".")
-            + " Dotted: always answering the mean training image."
+            + " Dotted: always answering the mean training image. Lower is better."
         )
         caption = figures.caption(found.table, found.scale, sentence)
         alt = "Test reconstruction error of every run against the learning rate, for each activation"
@@ -210,6 +213,19 @@ def curves(found: Study, rate: float) -> Figure:
     axes[-1].set_xlabel("epoch")
     figures.legend(figure, names, [figures.paper_key()] if compared else [])
     return figure
+
+
+def each_seed(found: Study, rate: float) -> UIElement:
+    """`curves` at a learning rate, one for each run, without the paper's."""
+    runs = [run for name in names_of(found, rate) for run in runs_of(found, name, rate)]
+    panels = []
+    for split, title in (("train", "Training error"), ("test", "Test error")):
+        lines = []
+        for run in runs:
+            epochs, values = _ours([run], split)
+            lines.append((run, epochs, values[0]))
+        panels.append(interactive.Panel(title, "mean square", lines))
+    return interactive.curves(panels)
 
 
 def _ours(runs: Sequence[RunRecord], split: str) -> tuple[Array, Array]:
@@ -244,17 +260,19 @@ def curves_figures(found: Study) -> None:
             left_out.append(f"{pages.rate(rate)} ({'every run diverged' if len(shown) else 'no run yet'})")
             continue
         of = (
-            f" over figure {published.AUTOENCODER[rate][0]} ({published.AUTOENCODER[rate][1]}, dotted)"
+            f" over the paper's figure {published.AUTOENCODER[rate][0]} ({published.AUTOENCODER[rate][1]}, dotted)"
             if rate in published.AUTOENCODER and experiment.is_mnist(found)
             else ""
         )
         where = of.replace(" (main, dotted)", " (dotted)")
         b = smoothing(rate)
         smoothed = f" The test error is smoothed with b = {pages.number(b, 2)} an epoch." if b > 1e-3 else ""
-        caption = figures.caption(shown, found.scale, f"Learning rate {pages.rate(rate)}{where}.{smoothed}", bands=True)
+        sentence = f"Learning rate {pages.rate(rate)}{where}: the lower, the better.{smoothed}"
+        caption = figures.caption(shown, found.scale, sentence, bands=True)
         name = f"mnist-autoencoder-curves-{pages.rate(rate).replace('.', '-')}"
         alt = f"Training and test reconstruction error over the epochs at a learning rate of {pages.rate(rate)}"
         pages.figure(curves(found, rate), name, alt, caption, shown["key"])
+        interactive.show(each_seed(found, rate), f"{name}-each-seed", interactive.EACH_SEED)
     if left_out:
         pages.text(f"There are no curves at a learning rate of {experiment.joined(left_out)}.")
 
@@ -322,6 +340,8 @@ def _paper_at(found: Study) -> str:
 def fates(found: Study) -> None:
     """What happened to each activation at a learning rate of 0.01, in sentences, with the verdicts on both parts of the claim."""
     pages.text("\n".join(fate_lines(found)))
+    shown = found.table[found.table["learning_rate"] == DIVERGENT] if found.records else pd.DataFrame({"key": []})
+    pages.records("mnist-autoencoder-fates", shown["key"])
 
 
 def fate_lines(found: Study) -> list[str]:

@@ -590,8 +590,8 @@ def elements_figure(taken: Measurement | None, elements: int, dtype: str) -> Non
         f"Nanoseconds an element for forward and backward pass of {len(PYTORCH)} activations, PyTorch's, ours and the training "
         "engine's",
         f"Forward and backward pass, {elements:,} elements of {dtype}: dots are medians over the rounds, lines reach from the "
-        "least to the "
-        "greatest. The axis is logarithmic.",
+        f"least to the greatest of {taken.result['rounds']} rounds: the further left, the cheaper. The axis is logarithmic. "
+        + pages.measured(taken),
         [],
     )
 
@@ -640,7 +640,7 @@ def sizes_figure(taken: Measurement | None, dtype: str) -> None:
         draw_sizes(taken.result, dtype),
         "cost-sizes",
         "Nanoseconds an element over the number of elements for the exact GELU, its tanh form and ReLU, PyTorch's and ours",
-        f"The same over the number of elements, {dtype}, eager. Small tensors pay for the call.",
+        f"The same over the number of elements, {dtype}, eager. Small tensors pay for the call. {pages.measured(taken)}",
         [],
     )
 
@@ -701,9 +701,8 @@ def block_figure(taken: Measurement | None) -> None:
         f"Milliseconds for forward and backward pass of a feed-forward block with each of {len(PYTORCH)} activations, "
         "PyTorch's and ours",
         f"Forward and backward pass of a feed-forward block, {size['d_model']} → {size['hidden']} → {size['d_model']}, "
-        f"{size['tokens']} "
-        "tokens, float32, eager. Grey: what the block takes without an activation. Percentages: what is beyond it, as a share "
-        "of the whole.",
+        f"{size['tokens']} tokens, float32, eager, median of {taken.result['rounds']} rounds. Grey: what the block takes "
+        f"without an activation. Percentages: what is beyond it, as a share of the whole. {pages.measured(taken)}",
         [],
     )
 

@@ -143,7 +143,8 @@ def simulation(table: pd.DataFrame) -> None:
         "definition-simulation",
         "Means of the SOI map on the curve of the GELU, and their error falling as one over the root of the number of draws",
         f"Above: means of {int(table['draws'].min()):,} draws with 95 % intervals. "
-        f"Below: their root mean square error over {len(last)} inputs, and the standard error that theory gives.",
+        f"Below: their root mean square error over {len(last)} inputs, and the standard error that theory gives: "
+        f"the means lie on GELU's curve, and nearer to it the more draws there are. {pages.COMPUTED}",
         [],
     )
     pages.text(
@@ -196,7 +197,8 @@ def figure_one(low: float, high: float) -> None:
         draw_figure_one(low, high),
         "definition-figure-1",
         "GELU, ReLU and ELU: GELU is the only one that falls before it rises",
-        "The paper's figure 1, computed: GELU (μ = 0, σ = 1), ReLU and ELU (α = 1).",
+        "The paper's figure 1, computed: GELU (μ = 0, σ = 1), ReLU and ELU (α = 1). GELU alone falls before it rises. "
+        f"{pages.COMPUTED}",
         [],
     )
 
@@ -222,7 +224,8 @@ def side_by_side(low: float, high: float) -> None:
         draw_side_by_side(low, high),
         "definition-side-by-side",
         "Gate, derivative and second derivative of GELU, ReLU and ELU: smooth for GELU, with jumps at zero for the others",
-        "Gate f(x)/x, derivative and second derivative. What jumps at 0 is drawn in two pieces.",
+        "Gate f(x)/x, derivative and second derivative: where the others jump at 0, drawn in two pieces, GELU is smooth. "
+        f"{pages.COMPUTED}",
         [],
     )
     pages.plain_table(comparison())
@@ -315,7 +318,7 @@ def towards_relu(sigmas: Sequence[float]) -> None:
         draw_towards_relu(sigmas),
         "definition-sigma",
         "GELU for several sigma, closer to ReLU the smaller sigma is",
-        "GELU with μ = 0 for several σ, and ReLU.",
+        f"GELU with μ = 0 for several σ, and ReLU: the smaller σ, the nearer it comes. {pages.COMPUTED}",
         [],
     )
     pages.plain_table(
@@ -363,7 +366,8 @@ def family(low: float, high: float) -> None:
         draw_family(low, high),
         "definition-family",
         "The activations x F(x) with the Gaussian, logistic, Laplace and Cauchy distribution, and their derivatives",
-        "The family x F(x): the heavier the tail of F, the longer a negative input is felt.",
+        "The family x F(x): the heavier the tail of F, the longer a negative input is felt. "
+        f"{pages.COMPUTED}",
         [],
     )
     pages.plain_table(family_table())

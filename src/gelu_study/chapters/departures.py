@@ -173,8 +173,9 @@ def state(found: Study, switch: Switch) -> tuple[int, int]:
 
 def answer(found: Study, base: Study) -> None:
     """How many of the switches were run, and what each does."""
-    lines = []
-    frame = effects(turned(found, base))
+    lines: list[str] = []
+    groups = turned(found, base)
+    frame = effects(groups)
     for switch in switches(found):
         done, planned = state(found, switch)
         if not planned:
@@ -194,7 +195,24 @@ def answer(found: Study, base: Study) -> None:
             f"`make reproduce EXPERIMENT={found.experiment} SCALE={found.scale}` trains them. What follows is computed from the "
             "unchanged runs, or needs none."
         )
+    if told := headline(frame):
+        lines = [told, "", *lines]
     pages.text("\n".join(lines))
+    pages.records("departures-answer", [key for group in groups for key in group.keys])
+
+
+def headline(frame: pd.DataFrame) -> str:
+    """Whether any departure that was tried changes a training loss, in a sentence; empty where none has enough seeds."""
+    enough = frame[frame["n"] >= statistics.LEAST_SEEDS]
+    if enough.empty:
+        return ""
+    same = enough["p_equivalent"] < statistics.SIGNIFICANCE
+    changed = enough[~same & (enough["p_value"] < statistics.SIGNIFICANCE)]
+    names = list(dict.fromkeys(changed["switch"]))
+    begin = f"**It does for {', '.join(names)}.**" if names else "**Of those that were tried, none is shown to matter.**"
+    open_ = len(enough) - int(same.sum()) - len(changed)
+    counts = f"a change in {len(changed)}, sameness within {100 * statistics.MARGIN:g} % in {int(same.sum())}, neither in {open_}"
+    return f"{begin} In {len(enough)} comparisons of training losses, with a departure and without, the seeds show {counts}."
 
 
 def effects_shown(found: Study, base: Study) -> None:
@@ -206,7 +224,10 @@ def effects_shown(found: Study, base: Study) -> None:
     frame = effects(groups)
     keys = [key for group in groups for key in group.keys]
     runs = ledger.table({record.config.key: record for group in groups for record in (*group.with_it, *group.without)}.values())
-    sentence = "Final training loss with a switch turned as a multiple of the same runs without it, with 95 % intervals."
+    sentence = (
+        "Final training loss with a switch turned as a multiple of the same runs without it, with 95 % intervals: one that holds 1 "
+        "shows no change, one within the grey band shows sameness."
+    )
     alt = "Ratio of training losses with and without each switch"
     pages.figure(draw_effects(frame), "departures-effects", alt, figures.caption(runs, found.scale, sentence), keys)
     shown = [

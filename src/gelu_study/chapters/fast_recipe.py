@@ -48,6 +48,7 @@ def points(found: Study, one: tuple[str, str], other: tuple[str, str]) -> tuple[
 def answer(found: Study) -> None:
     """Whether the activation matters, in sentences."""
     pages.text("\n".join(answer_lines(found)))
+    pages.records("cifar10-fast-answer", [run.config.key for run in judging.deciding(found)])
 
 
 def answer_lines(found: Study) -> list[str]:
@@ -119,7 +120,10 @@ def errors_figure(found: Study) -> None:
         return
     table = ledger.table(runs)
     first = runs[0].config
-    sentence = f"Test error of every run after {first.epochs} epochs, outputs for {first.test_views} views averaged."
+    sentence = (
+        f"Test error of every run after {first.epochs} epochs, outputs for {first.test_views} views averaged: the further left, "
+        "the better."
+    )
     caption = figures.caption(table, found.scale, sentence)
     alt = "Test error of every run for each activation, with medians and intervals"
     pages.figure(errors(found), "cifar10-fast-errors", alt, caption, table["key"])

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from bokeh.models.ui import UIElement
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gelu_study import activations, figures, judging, ledger, pages, published, statistics, study
+from gelu_study import activations, figures, interactive, judging, ledger, pages, published, statistics, study
 from gelu_study.chapters import experiment
 from gelu_study.ledger import Ledger
 from gelu_study.networks import convolutional
@@ -129,6 +130,7 @@ def _runs(n: int) -> str:
 def answer(found: Study, paper: InPaper) -> None:
     """Whether GELU has the lowest test error, in sentences."""
     pages.text("\n".join(answer_lines(found, paper)))
+    pages.records(f"{found.experiment}-answer", [run.config.key for run in judging.deciding(found)])
 
 
 def answer_lines(found: Study, paper: InPaper) -> list[str]:
@@ -259,7 +261,7 @@ def curves_figure(found: Study, paper: InPaper) -> None:
     runs = judging.deciding(found)
     over = runs if comparable(found, paper) else ()
     b = published.SMOOTHING[paper.figure, "main", "test"]
-    sentence = f"The paper's figure {paper.figure} (dotted)"
+    sentence = f"The lower, the better: the paper's figure {paper.figure} (dotted)"
     if any(run.status == "finished" for run in over):
         shown = ledger.table(over)
         sentence += f" and our runs (lines), each smoothed with b = {b:g} an epoch as the paper's are."
@@ -269,13 +271,29 @@ def curves_figure(found: Study, paper: InPaper) -> None:
         caption = f"{sentence}, smoothed as plotted: medians of three runs. None of ours lies over it."
     alt = f"Training and test {paper.measure} of each activation over the epochs, after figure {paper.figure} of the paper"
     pages.figure(curves(over, paper.measure, paper), f"{found.experiment}-curves", alt, caption, shown["key"])
+    if over:
+        interactive.show(each_seed(over, paper.measure, paper), f"{found.experiment}-each-seed", interactive.EACH_SEED)
     if over or not any(run.status == "finished" for run in runs):
         return
     shown = ledger.table(runs)
-    sentence = "Our runs at this scale, not smoothed; not to be read beside the paper's."
+    sentence = "Our runs at this scale, the lower the better; not smoothed, and not to be read beside the paper's."
     caption = figures.caption(shown, found.scale, sentence, bands=True)
     alt = f"Training and test {paper.measure} of each activation over the epochs of a short training"
     pages.figure(curves(runs, paper.measure, None), f"{found.experiment}-curves-own", alt, caption, shown["key"])
+    interactive.show(each_seed(runs, paper.measure, None), f"{found.experiment}-each-seed", interactive.EACH_SEED)
+
+
+def each_seed(runs: Sequence[RunRecord], measure: str, paper: InPaper | None) -> UIElement:
+    """`curves`, one for each run, without the paper's."""
+    panels = []
+    for split in ("train", "test"):
+        lines = []
+        for run in runs:
+            epochs, found = _ours([run], run.config.activation, split, measure, paper)
+            lines.append((run, epochs, found[0]))
+        title = f"{'Training' if split == 'train' else 'Test'} {measure}"
+        panels.append(interactive.Panel(title, f"{measure} ({UNITS[measure]})", lines))
+    return interactive.curves(panels)
 
 
 # Tables
@@ -301,7 +319,7 @@ def final_table(found: Study, paper: InPaper) -> None:
         rows.append(row)
     said = "At the end of training: median over n runs [95 % interval]." if runs else "None of our runs is there."
     stated = " <i>Paper</i>: medians of three runs, the errors as its text states them"
-    stated += f", the loss as the last point of figure {paper.figure} without its smoothing." if paper.measure == "loss" else "."
+    stated += f", the loss as its figure {paper.figure}'s last point without the smoothing." if paper.measure == "loss" else "."
     caption = f"{said} <i>Training error</i>: of the last epoch's minibatches, with dropout and noise or augmentation on."
     caption += stated if beside or not runs else ""
     pages.table(pd.DataFrame(rows), f"{found.experiment}-final", caption, [run.config.key for run in runs])

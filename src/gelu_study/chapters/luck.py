@@ -29,7 +29,8 @@ def run_figure(chapter: Scored, activation: str, keep_probability: float, seed: 
         f"One run: {activations.title(activation)}, {pages.condition(keep_probability)}, learning rate "
         f"{pages.rate(record.config.learning_rate)}, seed {seed}. Validation loss is least after epoch {loss} "
         f"({row['test_at_validation_loss']:.2f} % test error), validation error after epoch {error} "
-        f"({row['test_at_validation_error']:.2f} %), test error itself after epoch {test} ({row['test_at_test_error']:.2f} %)."
+        f"({row['test_at_validation_error']:.2f} %), test error itself after epoch {test} ({row['test_at_test_error']:.2f} %): the "
+        "three markers."
     )
     caption = figures.caption(ledger.table([record]), chapter.found.scale, sentence)
     pages.figure(draw_run(record), name, "Test and validation error of a run, with the chosen epochs", caption, [record.config.key])

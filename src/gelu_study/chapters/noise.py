@@ -8,11 +8,12 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from bokeh.models.ui import UIElement
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
-from gelu_study import activations, datasets, figures, judging, pages, statistics
+from gelu_study import activations, datasets, figures, interactive, judging, pages, statistics
 from gelu_study.chapters import experiment, scoring
 from gelu_study.errors import ConfigurationError
 from gelu_study.judging import Judgement
@@ -50,7 +51,9 @@ def mean_over_noise(record: RunRecord, quantity: str) -> float:
 
 def answer(found: Study) -> None:
     """Whether GELU matches or exceeds its rivals, in sentences."""
-    pages.text("\n".join(answer_lines(experiment.judged(found, judging.noise))))
+    judgement = experiment.judged(found, judging.noise)
+    pages.text("\n".join(answer_lines(judgement)))
+    pages.records("mnist-noise-answer", judgement.keys)
 
 
 def answer_lines(judgement: Judgement) -> list[str]:
@@ -131,10 +134,32 @@ def curves_figure(found: Study) -> None:
     """Show `curves`."""
     sentence = (
         "Trained classifiers on test images to which noise from −a to a was added. Lines are medians over seeds, bands their 95 % "
-        "intervals. Dotted: guessing, with the same probability for every class."
+        "intervals. Dotted: guessing, with the same probability for every class. The later a curve leaves its level, the better it "
+        "stands noise."
     )
     alt = "Accuracy and log loss of each activation against the half-width of the noise"
-    _show(found, curves, "curves", alt, sentence)
+    if experiment.drawable(found):
+        _show(found, curves, "curves", f"{alt}. {mean_words(found)}", sentence)
+        interactive.show(each_seed(found), "mnist-noise-each-seed", interactive.EACH_SEED)
+
+
+def each_seed(found: Study) -> UIElement:
+    """`curves`, one for each run."""
+    widths = np.array(levels(found))
+    panels = []
+    for quantity, title, unit in (("noise_error", "Test error", "error (%)"), ("noise_loss", "Test log loss", "log loss (nats)")):
+        lines = [(run, widths, values([run], quantity)[0]) for run in found.records]
+        panels.append(interactive.Panel(title, unit, lines, logarithmic=quantity == "noise_loss"))
+    return interactive.curves(panels, "half-width a of the noise")
+
+
+def mean_words(found: Study) -> str:
+    """The median error at the widest noise, for those who do not see the figure."""
+    at = levels(found)[-1]
+    names = [name for name in figures.STYLES if runs_of(found, name)]
+    errors = {name: float(np.median(values(runs_of(found, name), "noise_error")[:, -1])) for name in names}
+    listed = ", ".join(f"{activations.title(name)} {errors[name]:.1f} %" for name in sorted(errors, key=errors.__getitem__))
+    return f"Median test error at the half-width {at:g}: {listed}"
 
 
 def ratios_figure(found: Study) -> None:
@@ -144,13 +169,13 @@ def ratios_figure(found: Study) -> None:
         "95 % intervals; grey: within 5 %."
     )
     alt = "Ratio of GELU's test error and log loss to each rival's against the half-width of the noise"
-    _show(found, ratios, "ratios", alt, sentence)
+    if experiment.drawable(found):
+        _show(found, ratios, "ratios", alt, sentence)
 
 
 def _show(found: Study, draw: Callable[[Study], Figure], name: str, alt: str, sentence: str) -> None:
-    if experiment.drawable(found):
-        caption = figures.caption(found.table, found.scale, sentence)
-        pages.figure(draw(found), f"mnist-noise-{name}", alt, caption, found.table["key"])
+    caption = figures.caption(found.table, found.scale, sentence)
+    pages.figure(draw(found), f"mnist-noise-{name}", alt, caption, found.table["key"])
 
 
 def levels_table(found: Study, shown: Sequence[float]) -> None:

@@ -111,6 +111,7 @@ def answer(chapter: Scored) -> None:
         pages.text("No learning rate can be chosen while the grid of learning rates is incomplete, so nothing can be scored yet.")
         return
     pages.text("\n\n".join(answer_lines(chapter)).replace(" %", "\u00a0%"))
+    pages.records(f"peeking-answer-{chapter.found.experiment}", chapter.keys)
 
 
 def answer_lines(chapter: Scored) -> list[str]:
@@ -217,7 +218,7 @@ def errors_figure(chapter: Scored, name: str = "peeking-errors") -> None:
     if chapter.shown:
         sentence = (
             "Test error of the same runs in each way of scoring, with 95 % intervals over draws of seeds. Grey: the ways in which "
-            "test data choose nothing."
+            "test data choose nothing. What lies further left is lower, not better: the networks are the same."
         )
         caption = figures.caption(chapter.table, chapter.found.scale, sentence)
         pages.figure(

@@ -75,6 +75,7 @@ def better(found: Study) -> None:
     pages.text("\n".join(lines))
     if not found.chosen:
         return
+    pages.records(f"{found.experiment}-answer", statistics.at_choice(found.table, found.chosen)["key"])
     summary = statistics.summary(statistics.at_choice(found.table, found.chosen), ["best_test_error"])
     rows = []
     for keep, cell in summary.groupby("keep_probability", sort=False):
@@ -138,8 +139,8 @@ def swapping() -> None:
         pd.DataFrame(shown),
         "questions-swaps",
         f"Test error in percent of the paper's MNIST classifier, trained with the row's activation and evaluated with the "
-        f"column's; median over {seeds} seeds, {taken.result['epochs']} epochs, no dropout; bold is without a swap. Measured on "
-        f"{taken.environment['started'][:10]}, {taken.environment['device_name']}.",
+        f"column's; median over {seeds} seeds, {taken.result['epochs']} epochs, no dropout; bold is without a swap. "
+        + pages.measured(taken),
         [],
     )
     pages.text(swap_sentences(tables))

@@ -66,7 +66,10 @@ def epochs_shown(found: Study, curve: str, epochs: Sequence[int], name: str) -> 
         return
     runs = statistics.at_choice(found.table, found.chosen) if found.chosen else found.table
     what = "training" if curve.startswith("train") else "test"
-    sentence = f"GELU's {what} loss as a multiple of its rival's after each epoch: medians over seeds, bands their quartiles."
+    sentence = (
+        f"GELU's {what} loss as a multiple of its rival's after each epoch: medians over seeds, bands their quartiles. Below 1 "
+        "GELU is better."
+    )
     alt = f"Ratio of GELU's {what} loss to each rival's over the epochs"
     pages.figure(draw_epochs(shown), name, alt, figures.caption(runs, found.scale, sentence), runs["key"])
     rows = []

@@ -276,7 +276,7 @@ def shown(taken: Measurement | None = None) -> None:
         pages.text(f"> **Not measured yet.** `gelu-study measure {NAME}` trains small runs again in every way and compares them.")
         return
     pages.plain_table(table(taken.result))
-    pages.text(caption(taken))
+    pages.text(f"{caption(taken)} {pages.measurement_file(taken)}")
     pages.text(" ".join(seen(taken.result)))
     pages.plain_table(kinds_table(taken.result))
     pages.text("Runs that came out with the same bits, of those trained again, by kind of network. A dash: not tried.")

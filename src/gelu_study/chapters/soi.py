@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from bokeh.models.ui import UIElement
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from scipy import stats
 
-from gelu_study import figures, judging, pages, published, statistics
+from gelu_study import figures, interactive, judging, pages, published, statistics
 from gelu_study.chapters import experiment
 from gelu_study.judging import Judgement
 from gelu_study.runs import RunRecord
@@ -24,6 +25,12 @@ Array = NDArray[np.float64]
 
 NETWORKS = {"soi": "SOI map", "relu": "ReLU", "identity": "linear"}
 """What is compared: the hidden units of a network, and what a reader calls it."""
+CURVES = (
+    ("train_loss_smoothed", "Training loss, mask and dropout off", "nats"),
+    ("validation_loss", "Validation loss", "nats"),
+    ("test_error", "Test error", "%"),
+)
+"""The curves that are drawn, what a reader calls them, and their units."""
 STATED = {"soi": "SOI map", "relu": "ReLU + dropout"}
 """The names of `published.stated`."""
 
@@ -97,7 +104,10 @@ def paper_error(activation: str) -> str:
 def answer(found: Study) -> None:
     """Both questions answered, and the errors behind it."""
     shown = tuned(found) if found.chosen else []  # before that the choice may still change
-    pages.text("\n".join(answer_lines(*judgements(found), shown, experiment.is_mnist(found))))
+    both = judgements(found)
+    pages.text("\n".join(answer_lines(*both, shown, experiment.is_mnist(found))))
+    keys = [run.config.key for candidate in shown for run in candidate.runs]
+    pages.records("mnist-soi-answer", [*keys, *(key for judgement in both for key in judgement.keys)])
 
 
 def answer_lines(against_relu: Judgement, against_linear: Judgement, shown: list[Candidate], on_mnist: bool) -> list[str]:
@@ -160,7 +170,7 @@ def map_figure() -> None:
         "mnist-soi-map",
         "Mean and standard deviation of the SOI map's output and gradient, with GELU's derivative",
         "The mean of the output is GELU itself. The mean of the gradient is Φ(x), which is not GELU's derivative: the term x φ(x), "
-        "by which a change of x changes the odds, is missing.",
+        f"by which a change of x changes the odds, is missing. {pages.COMPUTED}",
         [],
     )
 
@@ -209,12 +219,7 @@ def curves(found: Study) -> Figure:
     shown = tuned(found)
     epochs = found.planned[0].epochs
     figure, axes = figures.panels(3, height=2.3, sharex=True)
-    panels = (
-        ("train_loss_smoothed", "Training loss, mask and dropout off", "nats"),
-        ("validation_loss", "Validation loss", "nats"),
-        ("test_error", "Test error", "%"),
-    )
-    for ax, (curve, title, unit) in zip(axes, panels, strict=True):
+    for ax, (curve, title, unit) in zip(axes, CURVES, strict=True):
         for candidate in shown:
             each = candidate.runs[0].config.curves[curve]
             values: Array = np.full((len(candidate.runs), each * epochs), np.inf)
@@ -241,7 +246,7 @@ def errors_figure(found: Study) -> None:
     if _chosen(found):
         caption = (
             "Every run at the learning rate that validation chose for its network, at its epoch of best validation loss. Arrows: "
-            "the keep probability that validation chose."
+            "the keep probability that validation chose. The further left, the better."
         )
         _show(found, errors(found), "errors", "Test errors of every network and keep probability", caption, candidates(found))
 
@@ -250,8 +255,23 @@ def curves_figure(found: Study) -> None:
     """Show `curves`."""
     if _chosen(found):
         alt = "Training loss, validation loss and test error over the epochs of each kind of network"
-        caption = "Each kind of network, with the learning rate and keep probability that validation chose for it."
+        caption = "Each kind of network, with what validation chose for it: the lower, the better."
         _show(found, curves(found), "curves", alt, caption, tuned(found), bands=True)
+        interactive.show(each_seed(found), "mnist-soi-each-seed", interactive.EACH_SEED)
+
+
+def each_seed(found: Study) -> UIElement:
+    """`curves`, one for each run."""
+    runs = [run for candidate in tuned(found) for run in candidate.runs]
+    panels = []
+    for curve, title, unit in CURVES:
+        lines = []
+        for run in runs:
+            each = run.config.curves[curve]
+            values = np.array(run.curves.get(curve, []), dtype=np.float64)[each - 1 :: each]  # as it stands after each epoch
+            lines.append((run, np.arange(1.0, len(values) + 1), values))
+        panels.append(interactive.Panel(title, unit, lines))
+    return interactive.curves(panels)
 
 
 def _show(found: Study, drawn: Figure, name: str, alt: str, sentence: str, shown: list[Candidate], *, bands: bool = False) -> None:

@@ -24,13 +24,13 @@ SATURATED = 0.05
 """A unit is saturated where none of its inputs moves it by more than this times the input's own movement."""
 
 PARTS = {
-    "embedding": ("embedding and output", "#BBBBBB"),
-    "projections": ("attention: projections", "#E69F00"),
-    "mixing": ("attention: mixing tokens", "#F0E442"),
-    "feed_forward": ("feed-forward", "#0072B2"),
+    "embedding": ("embedding and output", "#FFFFFF"),
+    "projections": ("attention: projections", "#CCCCCC"),
+    "mixing": ("attention: mixing tokens", "#E8E8E8"),
+    "feed_forward": ("feed-forward", "#8F8F8F"),
     "norms": ("norms", "#000000"),
 }
-"""The parts of a Transformer with their words and colours."""
+"""The parts of a Transformer with their words and shades: greys, since colours are activations."""
 
 
 class Model(NamedTuple):
@@ -70,6 +70,33 @@ def check(d_model: int, hidden_factor: float, heads: int, sequence_length: int, 
     transformer.attention_counts(d_model, sequence_length)
     transformer.hidden_width(hidden, "gelu")
     return hidden
+
+
+def answer(d_model: int, hidden_factor: float, sequence_length: int, vocabulary: int, layers: int) -> None:
+    """What changes with the activation, how much surrounds it, and what a gate adds: a line each."""
+    pages.text("\n".join(f"- {line}" for line in answer_lines(d_model, hidden_factor, sequence_length, vocabulary, layers)))
+
+
+def answer_lines(d_model: int, hidden_factor: float, sequence_length: int, vocabulary: int, layers: int) -> list[str]:
+    """The lines of `answer`."""
+    hidden = round(hidden_factor * d_model)
+    counts = network_counts(d_model, hidden, sequence_length, vocabulary, layers)
+    blocks = {name: part for name, part in counts.items() if name != "embedding"}
+    of_blocks, of_all = (shares(part, "parameters")["feed_forward"] for part in (blocks, counts))
+    more = _gate_adds(d_model, hidden)
+    return [
+        "**GELU for ReLU** changes a function and nothing else: every weight, shape and product stays as it is.",
+        f"**Its surroundings**, the feed-forward parts, hold {_percent(of_blocks)} of the blocks' parameters and "
+        f"{_percent(of_all)} of the network's at this page's sizes; the activation itself holds none.",
+        f"**A gated unit** is another architecture. It has a third matrix, {_percent(more)} more parameters at the same width, so "
+        "a fair comparison gives it two thirds of the width.",
+    ]
+
+
+def _gate_adds(d_model: int, hidden: int) -> float:
+    """What a gate adds to the parameters of a feed-forward part of the same width, as a share."""
+    gated = transformer.feed_forward_counts(d_model, hidden, "geglu", equal_parameters=False).parameters
+    return gated / transformer.feed_forward_counts(d_model, hidden).parameters - 1
 
 
 # Shares
@@ -152,8 +179,7 @@ def show_shares(d_model: int, hidden_factor: float, sequence_length: int, vocabu
         "length of the sequence",
         f"Above: shares of the parameters of {layers} layers with a hidden width of {hidden_factor:g} d_model and a vocabulary of "
         f"{vocabulary:,}. Below: shares of a token's multiply-adds at d_model {d_model:,}. Dashed: this page's setting. Norms "
-        "are too small "
-        "to see.",
+        f"are too small to see. {pages.COMPUTED}",
         [],
     )
 
@@ -210,7 +236,7 @@ def show_place(d_model: int, hidden_factor: float) -> None:
         "Left: a block with normalisation before each part. Middle: its feed-forward part, with an activation f between two "
         "matrices. "
         f"Right: with a gated unit, whose width, {gated:,} in place of {hidden:,}, gives the three matrices as many parameters "
-        "as the two.",
+        "as the two. A drawing; no record is behind it.",
         [],
     )
 
@@ -325,18 +351,13 @@ def show_units(d_model: int, hidden_factor: float) -> None:
     }
     same = [name for name in activations.names() if shapes[name] == shapes["gelu"]]
     other = [title(name) for name in activations.GATES if shapes[name] != shapes["gelu"]]
-    more = (
-        transformer.feed_forward_counts(d_model, hidden, "geglu", equal_parameters=False).parameters
-        / transformer.feed_forward_counts(d_model, hidden).parameters
-    )
     pages.text(
         f"Of the {len(activations.names())} activations of this study, {len(same)} fit the very same weights: the choice among "
         "them is a "
         f"choice of activation and nothing else. {len(other)} units, {', '.join(other)}, have other matrices: to write one of "
         "them for GELU "
-        f"changes the architecture. At the same width they hold {100 * (more - 1):.0f} % more parameters, so a comparison at "
-        "equal width "
-        "would mix what the gate brings with what size brings; two thirds of the width take that apart."
+        f"changes the architecture. At the same width they hold {_percent(_gate_adds(d_model, hidden))} more parameters, so a "
+        "comparison at equal width would mix what the gate brings with what size brings; two thirds of the width take that apart."
     )
 
 
@@ -462,8 +483,8 @@ def show_statistics(found: pd.DataFrame) -> None:
         "transformer-statistics",
         "Second moments that each activation and gated unit passes on, forward and backward, in an untrained Transformer block",
         f"Second moments passed on by each unit: dots are means over {seeds} seed{'s' if seeds > 1 else ''}, lines reach from "
-        "the least to "
-        "the greatest. Filled: activations; hollow: gated units. 1 is what the identity passes on.",
+        "the least to the greatest. Filled: activations; hollow: gated units. 1 is what the identity passes on; left of it the "
+        f"signal fades. {pages.COMPUTED}",
         [],
     )
     rows = [

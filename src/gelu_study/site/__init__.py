@@ -7,7 +7,6 @@ network, and its pages load nothing from elsewhere.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -20,9 +19,10 @@ from typing import Any
 
 import yaml
 
-from gelu_study import claims, interactive, notebooks, pages, paths, statistics, study
+from gelu_study import claims, interactive, notebooks, paths, statistics, study
 from gelu_study.errors import NotebookError, StudyError
-from gelu_study.ledger import Ledger, table
+from gelu_study.ledger import Ledger
+from gelu_study.site import cross_references, records
 from gelu_study.site.checks import check, missing_figures, wrong_numbers
 from gelu_study.site.printing import PDF, print_page
 from gelu_study.site.publishing import configure, draw_card, write_site_map
@@ -63,7 +63,9 @@ def build(
             stage = Path(name) / "source"
             shutil.copytree(paths.BOOK, stage, ignore=shutil.ignore_patterns("_build", ".*"))
             executed = _execute(stage, repository, ledger)
-            _write_records(stage / "extra" / "records", executed, Ledger(ledger or paths.LEDGER))
+            records.write(stage / "extra" / "records", executed, Ledger(ledger or paths.LEDGER))
+            for notebook in executed:
+                cross_references.resolve(notebook)
             notebooks.copy_mathjax(stage / "extra" / "vendor" / "mathjax")
             interactive.copy_library(stage / "extra" / "vendor" / "bokeh")
             found = study.run("mnist-classifier", "powered", train=False, ledger=ledger)
@@ -116,7 +118,8 @@ def expected_pages(toc: Path) -> list[str]:
 def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None) -> list[Path]:
     """Execute every notebook into the stage, with training switched off and without widgets, which need a kernel."""
     wanted: dict[str, Any] = {"train": False, "widgets": False, "repository": repository}
-    nothing_own = {"GELU_STUDY_OWN": str(stage / "none")}  # the book shows the project's records, whatever else was trained here
+    # the book shows the project's records, whatever else was trained here, and has them beside its pages
+    variables = {"GELU_STUDY_OWN": str(stage / "none"), "GELU_STUDY_BOOK": "yes"}
     if ledger is not None and Path(ledger).absolute() != paths.LEDGER:
         wanted["ledger"] = str(Path(ledger).absolute())
     pages_of_book = expected_pages(stage / "_toc.yml")
@@ -125,38 +128,10 @@ def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None
         declared = notebooks.parameters(source)
         given = {name: value for name, value in wanted.items() if name in declared and value != declared[name].default}
         print(f"executing {source.stem}", file=sys.stderr, flush=True)
-        executed.append(notebooks.execute(source, stage / source.name, given, environment=nothing_own))
+        executed.append(notebooks.execute(source, stage / source.name, given, environment=variables))
     if not executed:
         raise NotebookError(f"no notebooks in {paths.NOTEBOOKS}")
     return executed
-
-
-def _write_records(folder: Path, executed: list[Path], ledger: Ledger) -> None:
-    """Lay the records beside the pages: each as it is, a table of all, and one for each figure and table of the pages."""
-    records = ledger.read()
-    folder.mkdir(parents=True)
-    for record in records:
-        path = folder / pages.record_path(record.config.key)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(record.to_json(), encoding="utf-8")
-    rows = table(records)
-    rows.insert(1, "record", [pages.record_path(key) for key in rows["key"]])
-    rows.to_csv(folder / "all.csv", index=False)
-    for name, keys in _cited(executed):
-        absent = keys - set(rows["key"])
-        if absent:
-            raise SiteError(f"{name} is made from a record that the ledger does not have: {min(absent)}")
-        rows[rows["key"].isin(keys)].to_csv(folder / f"{name}.csv", index=False)
-
-
-def _cited(executed: list[Path]) -> Iterator[tuple[str, set[str]]]:
-    """The name and the records' keys of everything on the pages that says what it is made from (see `pages.show`)."""
-    for path in executed:
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            for output in cell.get("outputs", []):
-                source: dict[str, Any] | None = output.get("metadata", {}).get(pages.SOURCE)
-                if source:
-                    yield source["name"], set(source["keys"])
 
 
 def _render(stage: Path, place: Path, builder: str = "html") -> Path:

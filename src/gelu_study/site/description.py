@@ -24,7 +24,7 @@ def first_sentence(page: nodes.document) -> str:
         parts = parts[1:] or parts
     first = paragraph.index(parts[0])
     words = "".join(child.astext() for child in paragraph.children[first:]).replace(r"\,", " ").replace(r"\Phi", "Φ")
-    words = " ".join(words.split())
+    words = " ".join(re.sub(r"</?a\b[^>]*>", "", words).split())  # a link to the glossary is HTML
     words = re.sub(r"\s*\[[^\]]*\b\d{4}\w?\]", "", words)  # a citation: Nair and Hinton [2010] keeps its names
     sentence = re.split(r"(?<=[.?!])\s", words, maxsplit=1)[0].strip()
     return sentence if len(sentence) <= LENGTH else f"{sentence[:LENGTH].rsplit(' ', 1)[0]} …"

@@ -143,7 +143,7 @@ def power(found: Study, resamples: int, most_seeds: int) -> None:
         f"Probability that the rule decides, by the number of seeds: {resamples:,} studies for each number, drawn from our "
         f"{len(both.subject)} seeds with replacement, their spread made unbiased. Bands: the noncentral t distribution, at a "
         f"level of {100 * statistics.SIGNIFICANCE:g} % (upper edge) and of {100 * statistics.SIGNIFICANCE / len(both.cells):g} "
-        "% (lower edge); Holm's adjustment lies between."
+        "% (lower edge); Holm's adjustment lies between. Where a line crosses the dotted 80 %, so many seeds suffice."
     )
     pages.figure(
         power_figure(both, shares),
@@ -275,7 +275,12 @@ def rankings(found: Study, sizes: Sequence[int]) -> None:
         "how-sure-draws",
         "Which activation has the lowest median in draws of a few seeds, by training loss and by test error, as shares of the "
         "draws",
-        figures.caption(rows, found.scale, f"Which activation comes first (lowest median) in {drawn}, without replacement."),
+        figures.caption(
+            rows,
+            found.scale,
+            f"Which activation comes first (lowest median) in {drawn}, without replacement: the longer one bar of a row, the less "
+            "the choice of seeds matters.",
+        ),
         rows["key"],
     )
     pages.table(

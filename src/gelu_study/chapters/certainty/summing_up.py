@@ -41,6 +41,7 @@ def answer(found: Study, resamples: int, most_seeds: int) -> None:
         shares = by_seed.decided(both, by_seed.sizes(most_seeds), resamples)
         lines = [headline(both, shares), "", *answer_lines(found, shares)]
     pages.text("\n".join([*lines, published_sentence(by_example.published_differences())]))
+    pages.records("how-sure-answer", chosen_rows(found)["key"] if both else [])
 
 
 def headline(both: Pairs, shares: pd.DataFrame) -> str:

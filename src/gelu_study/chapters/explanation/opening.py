@@ -49,6 +49,7 @@ def answer(chapter: Recipes, name: str) -> None:
     if sentence := best_sentence(chapter, best_recipes(chapter), RESPONSES["best_test_error"]):
         lines.append(f"- {sentence}")
     pages.text("\n".join(lines))
+    pages.records("explanation-answer", runs["key"])
 
 
 def headline(shares: Split, of: Response, runs: int) -> str:

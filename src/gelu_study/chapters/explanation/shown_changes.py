@@ -78,7 +78,8 @@ def gaps(chapter: Recipes, name: str) -> None:
         told = [compared(one.gap, of, f"{title(rival)}'s") for rival, one in usual.items()]
         pages.text(f"In the paper's recipe, on this scale, GELU's {of.name} is {listed(told)}. With one thing changed:")
     text = (
-        f"GELU against its rivals by {of.name}, with one thing of the paper's recipe changed at a time; mean and 95 % t interval."
+        f"GELU against its rivals by {of.name}, with one thing of the paper's recipe changed at a time; mean and 95 % t interval. "
+        f"Left of {1 if of.log else 0} GELU is better."
     )
     pages.figure(
         drawn.forest(rows, of, _axis(of), legend={rival: f"against {title(rival)}" for rival in rivals(chapter)}),
@@ -142,7 +143,8 @@ def shapes(chapter: Recipes, name: str) -> None:
     text = (
         f"GELU's {of.name} {'as a multiple of its' if of.log else 'less its'} rival's over depth (at width {chapter.width}) and "
         f"width "
-        f"(at depth {chapter.depth}); Adam, no normalisation; mean and 95 % t interval, cut off where it leaves the panel."
+        f"(at depth {chapter.depth}); Adam, no normalisation; mean and 95 % t interval, cut off where it leaves the panel. "
+        f"Below {1 if of.log else 0} GELU is better."
     )
     pages.figure(
         drawn.shapes(frame, of, {rival: f"against {title(rival)}" for rival in rivals(chapter)}),

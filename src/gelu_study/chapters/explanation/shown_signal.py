@@ -34,13 +34,13 @@ def signal_shown(asked: Setting) -> None:
         f"Lines: infinitely wide layers. Points: {counted(asked.networks, 'drawn network')} of width {asked.width} with "
         f"{signal.EXAMPLES} standard normal inputs each"
         + (f", scaled to a second moment of {asked.input_second_moment:g}" if asked.input_second_moment != 1 else "")
-        + f"; median and range. The vertical line is at layer {at}. Calculated when this page was made; no record is behind it."
+        + f"; median and range. The vertical line is at layer {at}. {pages.COMPUTED}"
     )
     pages.figure(
         drawn.signal(expected, found, "second_moment", at),
         "explanation-signal",
         "Second moment of the activations over the layers for each scheme of initial weights, theory and drawn networks",
-        f"The signal going forward: the mean square of a layer's activations. {where}",
+        f"The signal going forward: the mean square of a layer's activations; a line that falls is a signal that fades. {where}",
         [],
     )
     pages.figure(
