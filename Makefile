@@ -36,6 +36,7 @@ help: ## list the targets
 
 book: environment ## execute every notebook against the ledger and build the site in book/_build/html; trains nothing
 	$(study) book $(ledger) $(repository) $(site)
+	@echo 'to read it: make serve, and open http://127.0.0.1:$(PORT)'
 
 test: environment ## run the tests; those on real data need DATA= or `make data`
 	$(import)
@@ -65,6 +66,8 @@ lab: environment ## open JupyterLab on the notebooks, with their start page
 
 serve: environment ## serve the built book on http://127.0.0.1:8000 (PORT=)
 	@test -f book/_build/html/index.html || $(study) book $(ledger) $(repository) $(site)
+	@$(python) -c 'import socketserver as s, sys; s.TCPServer.allow_reuse_address = True; s.TCPServer(("127.0.0.1", int(sys.argv[1])), None)' "$(PORT)" 2>/dev/null || \
+	  { echo 'error: port "$(PORT)" is taken, or is none; choose another, for instance make serve PORT=8001' >&2; exit 1; }
 	$(python) -m http.server "$(PORT)" --bind 127.0.0.1 --directory book/_build/html
 
 bench: environment ## measure training speed, or what a sweep costs, on this machine (WHAT=mnist|cifar|sweep)

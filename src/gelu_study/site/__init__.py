@@ -124,13 +124,15 @@ def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None
         wanted["ledger"] = str(Path(ledger).absolute())
     pages_of_book = expected_pages(stage / "_toc.yml")
     executed = []
-    for source in sorted(path for path in paths.NOTEBOOKS.glob("*.ipynb") if path.stem in pages_of_book):
+    sources = sorted(path for path in paths.NOTEBOOKS.glob("*.ipynb") if path.stem in pages_of_book)
+    for number, source in enumerate(sources, 1):
         declared = notebooks.parameters(source)
         given = {name: value for name, value in wanted.items() if name in declared and value != declared[name].default}
-        print(f"executing {source.stem}", file=sys.stderr, flush=True)
+        print(f"executing {source.stem} ({number} of {len(sources)})", file=sys.stderr, flush=True)
         executed.append(notebooks.execute(source, stage / source.name, given, environment=variables))
     if not executed:
         raise NotebookError(f"no notebooks in {paths.NOTEBOOKS}")
+    print("laying out the pages and checking them", file=sys.stderr, flush=True)
     return executed
 
 
