@@ -1,12 +1,10 @@
-"""The explorer of activations: its script against mpmath and against the package, its page in a real browser, its widgets in JupyterLab."""
+"""The explorer of activations: its script against mpmath and against the package, its page in a real browser."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
@@ -22,7 +20,6 @@ import browser as reader
 from gelu_study import activations, explorer, pages, paths
 from gelu_study.errors import ConfigurationError
 from gelu_study.explorer import Settings
-from test_lab import lab  # noqa: F401
 
 SCRIPT = paths.BOOK / "_static" / "explorer.js"
 PARAMETERS = [
@@ -338,32 +335,6 @@ def test_without_scripts_there_is_a_figure_and_with_them_only_the_explorer(chrom
     assert "GELU, ReLU, ELU" in str(figure.get_attribute("alt"))
     assert page.locator("button:visible").count() == 0
     page.close()
-
-
-# JupyterLab
-
-
-def test_the_widgets_redraw(lab, chrome):  # noqa: F811
-    with closing(chrome.new_page(viewport={"width": 1400, "height": 1200})) as page:
-        page.goto(lab.replace("mnist-classifier", "explorer"))
-        cell = page.locator(".jp-Notebook .cm-content", has_text="activations =").first
-        cell.wait_for(timeout=120_000)
-        page.get_by_text("| Idle").wait_for(timeout=120_000)  # cells that are run before the kernel is there may be lost
-        cell.click()
-        for _ in range(3):
-            page.keyboard.press("Shift+Enter")
-        picture = page.locator(".jp-OutputArea-output img.widget-image")
-        picture.wait_for(timeout=120_000)
-        before = picture.get_attribute("src")
-        handle = page.locator(".widget-slider", has_text="α").locator(".noUi-handle")
-        handle.press("ArrowRight")
-        page.wait_for_function("old => document.querySelector('img.widget-image').src !== old", arg=before, timeout=60_000)
-        assert (
-            page.locator(".jp-OutputArea-output[data-mime-type*=stderr], .jp-OutputArea-output[data-mime-type*=error]").count() == 0
-        )
-        if shots := os.environ.get("GELU_STUDY_SCREENSHOTS"):
-            page.wait_for_timeout(1000)
-            page.screenshot(path=f"{shots}/explorer-lab.png")
 
 
 def test_the_readout_says_what_is_drawn():

@@ -75,13 +75,14 @@ def test_any_text_of_a_notebook_s_parameter_is_a_value_or_an_argument_error(text
 # ------------------------------------------------------------------------------------------- parameters of notebooks
 
 CELL = """\
-scale = "paper"  # a text
-seeds: list[int] = []  # numbers
+words = "paper"  # a text
+counts: list[int] = []  # numbers
 rates = [1e-3, 1]  # some more
 keep: float = 0.5  # one
-train = True  # or not
+flag = True  # or not
 """
-TYPES = {"scale": str, "seeds": int, "rates": float, "keep": float, "train": bool}
+TYPES = {"words": str, "counts": int, "rates": float, "keep": float, "flag": bool}
+"""None is a name that `parameters.ALLOWED` knows: what that allows is tested elsewhere."""
 
 
 def write(folder: Path, source: str) -> Path:
@@ -124,9 +125,9 @@ def test_a_value_that_is_nested_too_deeply_for_json_ends_in_one_line(capsys):
 CELLS = st.one_of(
     mangled(st.just(CELL.encode())).map(lambda content: content.decode(errors="replace")),
     st.text(max_size=60),
-    st.builds("x = {}  # of some kind".format, st.one_of(TEXTS, ANYTHING.map(ascii), JSON.map(json.dumps))),
+    st.builds("value = {}  # of some kind".format, st.one_of(TEXTS, ANYTHING.map(ascii), JSON.map(json.dumps))),
     st.builds(
-        "x: {} = {}  # of its type".format,
+        "value: {} = {}  # of its type".format,
         st.sampled_from(["float", "int", "list[int]", "list[float]", "bool", "str"]),
         JSON.map(repr),
     ),
@@ -136,15 +137,15 @@ CELLS = st.one_of(
 
 @fuzz(300)
 @given(CELLS)
-@example("x: float = [1]  # a list")
-@example("x: list[int] = 5  # no list")
-@example("x: float = 'a'  # no number")
-@example("x: float = " + "9" * 400 + "  # too large")
-@example("x = {[]: 1}  # a key that cannot be one")
-@example("x = 1\0  # a null")
-@example("x = " + "[" * 5_000 + "]" * 5_000 + "  # nested")
-@example("x = " + "-" * 50_000 + "1  # signs")
-@example("x = " + "(" * 150 + "1" + ")" * 150 + "  # brackets")
+@example("value: float = [1]  # a list")
+@example("value: list[int] = 5  # no list")
+@example("value: float = 'a'  # no number")
+@example("value: float = " + "9" * 400 + "  # too large")
+@example("value = {[]: 1}  # a key that cannot be one")
+@example("value = 1\0  # a null")
+@example("value = " + "[" * 5_000 + "]" * 5_000 + "  # nested")
+@example("value = " + "-" * 50_000 + "1  # signs")
+@example("value = " + "(" * 150 + "1" + ")" * 150 + "  # brackets")
 def test_any_parameters_cell_is_read_or_a_notebook_error(tmp_path, source):
     path = write(tmp_path, source)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""JupyterLab in a real browser: the start page, a changed parameter, a wrong one, the playground; and no record is touched."""
+"""JupyterLab in a real browser: the start page, a changed parameter, a wrong one, widgets; and no record is touched."""
 
 from __future__ import annotations
 
@@ -201,6 +201,19 @@ def test_every_notebook_has_a_link_on_the_start_page_that_leads_to_it():
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     linked = {unquote(urlsplit(address).path) for address in re.findall(r"\]\(([^)\s]+)\)", text)}
     assert linked == {path.name for path in paths.NOTEBOOKS.glob("*.ipynb")} - {"start.ipynb"}
+
+
+def test_the_explorer_s_widgets_redraw(lab):
+    page = lab.open("explorer")
+    run_all(page)
+    drawn = ".jp-Notebook .jp-OutputArea-output img.widget-image"
+    page.locator(drawn).wait_for()
+    before = page.locator(drawn).get_attribute("src")
+    page.locator(".jp-Notebook .widget-slider", has_text="α").locator(".noUi-handle").press("ArrowRight")
+    page.wait_for_function("([drawn, before]) => document.querySelector(drawn).src !== before", arg=[drawn, before])
+    assert page.locator(".jp-Notebook [data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    screenshot(page, "lab-explorer")
+    page.close()
 
 
 def test_the_playground_trains_after_a_click_and_stops_at_another(lab):

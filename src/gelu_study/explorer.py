@@ -369,7 +369,7 @@ def controls(settings: Settings) -> Any:
     """The explorer as a box of ipywidgets, redrawn by matplotlib at every change."""
     import ipywidgets  # type: ignore[import-untyped]
 
-    wide = {"style": {"description_width": "18em"}, "layout": ipywidgets.Layout(width="38em")}
+    wide = {"style": {"description_width": "22em"}, "layout": ipywidgets.Layout(width="42em")}
     titles = [(activations.title(name), name) for name in offered()]
     kinds = [(title, name) for name, (title, _) in INITIALISATIONS.items()]
     found: dict[str, Any] = {
