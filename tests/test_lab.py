@@ -42,7 +42,7 @@ class Lab:
         """A notebook in a window of its own; without a name, what `make lab` opens."""
         page = self.browser.new_page(viewport={"width": 1400, "height": 4000})  # high enough that no cell waits to be scrolled to
         page.set_default_timeout(WAIT)
-        where = f"/lab/tree/{name}.ipynb" if name else "/"
+        where = f"/lab/tree/notebooks/{name}.ipynb" if name else "/"
         page.goto(f"{self.address}{where}?token={TOKEN}{'&reset' if name else ''}")
         page.locator(".jp-Notebook:visible .jp-Cell").first.wait_for()
         page.get_by_text("(ipykernel) | Idle").wait_for()  # what is run before that, JupyterLab forgets
@@ -58,7 +58,7 @@ def lab(chromium, tmp_path_factory) -> Iterator[Lab]:
         port = free.getsockname()[1]
     opened = re.findall(r"--LabApp\.default_url=\S+", (paths.ROOT / "Makefile").read_text(encoding="utf-8"))  # by `make lab`
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}", f"--IdentityProvider.token={TOKEN}"]
-    command += [f"--notebook-dir={folder / 'notebooks'}", "--ServerApp.port_retries=0", "--allow-root", *opened]
+    command += [f"--notebook-dir={folder}", "--ServerApp.port_retries=0", "--allow-root", *opened]
     own = {name: str(folder / name.lower()) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")}
     own |= {"JUPYTER_CONFIG_PATH": str(paths.ROOT / ".jupyter"), "GELU_STUDY_OWN": str(folder / "own"), "OMP_NUM_THREADS": "1"}
     with (folder / "log").open("wb") as log:
