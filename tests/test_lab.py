@@ -31,7 +31,7 @@ WAIT = 90_000
 
 @dataclass(frozen=True)
 class Lab:
-    """A JupyterLab on copies of the notebooks, in the folder; `own` is where records of one's own go."""
+    """A JupyterLab on copies of the notebooks and the book, in the folder; `own` is where records of one's own go."""
 
     address: str
     folder: Path
@@ -52,7 +52,8 @@ class Lab:
 @pytest.fixture(scope="module")
 def lab(chromium, tmp_path_factory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(paths.NOTEBOOKS, folder / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    for source in (paths.NOTEBOOKS, paths.BOOK):
+        shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns(".*", "_build"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -193,6 +194,13 @@ def test_make_lab_opens_the_start_page_which_says_what_is_here_and_whose_links_o
     screenshot(page, "lab-start")
     page.locator(".jp-Notebook:visible a", has_text="the playground").first.click()
     page.get_by_role("heading", name="The playground").wait_for()
+    page.close()
+
+
+def test_a_link_to_a_page_of_the_book_that_is_no_notebook_opens_it(lab):
+    page = lab.open("mnist-classifier")
+    page.locator(".jp-Notebook a", has_text="the rule").first.click()
+    page.locator(".lm-TabBar-tabLabel", has_text="verdicts.md").wait_for()
     page.close()
 
 
