@@ -591,7 +591,7 @@ def measurement_file(taken: measurements.Measurement) -> str:
     """A link to the file of a measurement; nothing for one that was made here and now."""
     if measurements.read(taken.name) != taken:
         return ""
-    folder = "records/measurements" if IN_BOOK else Path(os.path.relpath(paths.MEASUREMENTS, paths.NOTEBOOKS)).as_posix()
+    folder = "measurements" if IN_BOOK else Path(os.path.relpath(paths.MEASUREMENTS, paths.NOTEBOOKS)).as_posix()
     return f'<a class="study-records" href="{folder}/{taken.name}.json">The measurement</a>'
 
 

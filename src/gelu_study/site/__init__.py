@@ -64,6 +64,7 @@ def build(
             shutil.copytree(paths.BOOK, stage, ignore=shutil.ignore_patterns("_build", ".*"))
             executed = _execute(stage, repository, ledger)
             records.write(stage / "extra" / "records", executed, Ledger(ledger or paths.LEDGER))
+            shutil.copytree(paths.MEASUREMENTS, stage / "extra" / "measurements")
             for notebook in executed:
                 cross_references.resolve(notebook)
             notebooks.copy_mathjax(stage / "extra" / "vendor" / "mathjax")

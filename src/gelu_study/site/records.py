@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from gelu_study import pages, paths
+from gelu_study import pages
 from gelu_study.errors import StudyError
 from gelu_study.ledger import Ledger, table
 
@@ -55,9 +54,6 @@ def write(folder: Path, executed: Iterable[Path], ledger: Ledger) -> None:
     rows = table(records)
     rows.insert(1, "record", [pages.record_path(key) for key in rows["key"]])
     rows.to_csv(folder / "all.csv", index=False)
-    (folder / "measurements").mkdir()
-    for file in paths.MEASUREMENTS.glob("*.json"):
-        shutil.copy2(file, folder / "measurements")
     written: dict[str, Cited] = {}
     for one in cited(executed):
         if absent := one.keys - set(rows["key"]):
@@ -71,7 +67,7 @@ def write(folder: Path, executed: Iterable[Path], ledger: Ledger) -> None:
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { margin: 0; font: 1rem/1.5 system-ui, sans-serif; }
+body { margin: 0; font: 1rem/1.5 system-ui, sans-serif; color: light-dark(#222, #ddd); background: light-dark(#fff, #121212); }
 main { max-width: 72rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.4rem; line-height: 1.25; }
 a { color: light-dark(#0a58a8, #8bc1ff); }
