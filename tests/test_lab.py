@@ -184,6 +184,28 @@ def test_a_wrong_parameter_is_answered_by_one_line(lab, given, said):
     page.close()
 
 
+def test_records_are_neither_listed_to_be_deleted_nor_saved_over(lab):
+    def asked(method: str, path: str, content: dict[str, str] | None = None) -> tuple[int, str]:
+        request = urllib.request.Request(f"{lab.address}/api/contents/{path}", method=method, headers={"Authorization": f"token {TOKEN}"})
+        request.data = json.dumps(content).encode() if content else None
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    record = lab.folder / "data" / "runs" / "00" / "a.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}")
+    changed = {"type": "file", "format": "text", "content": "changed"}
+    status, said = asked("PUT", "data/runs/00/a.json", changed)
+    assert status == 403 and "never edited" in said and record.read_text() == "{}"
+    assert asked("PUT", "data/a.txt", changed)[0] == 201 and (lab.folder / "data" / "a.txt").read_text() == "changed"
+    status, said = asked("GET", "data")
+    assert [found["name"] for found in json.loads(said)["content"]] == ["a.txt"]
+    assert asked("GET", "data/runs/00/a.json")[0] == 200, "links to records still open"
+
+
 def test_make_lab_opens_the_start_page_which_says_what_is_here_and_whose_links_open_notebooks(lab):
     page = lab.open()
     page.get_by_role("heading", name="Start here").wait_for()
