@@ -653,7 +653,7 @@ def test_the_figure_of_the_answer_has_each_comparison_with_a_rival(trained, monk
     landing.answer_figure(claims.verdicts(tmp_path))
     assert not shown  # only the paper's numbers would be no answer
     rows = claims.verdicts(trained, scale="smoke")
-    landing.answer_figure(rows)
+    landing.answer_figure(rows, trained, "smoke")
     ((drawn, name, alt, caption, keys),) = shown
     lines = dict(landing.lines(rows))
     classifier, cifar = lines["MNIST classifier\ntraining loss, keep 1"], lines["CIFAR-10, shallow network\ntest error"]
@@ -664,7 +664,8 @@ def test_the_figure_of_the_answer_has_each_comparison_with_a_rival(trained, monk
     assert [round(part.published, 3) for part in cifar.values()] == [0.967, 0.938]
     assert not any("SOI" in line or "SiLU" in line or "All tasks" in line for line in lines)
     assert name == "answer" and pages.number(classifier["relu"].measured) in alt
-    assert {key for found in rows for key in found.judgement.keys} == set(keys)
+    assert set(keys) == {key for found in rows if found.claim.name in {line.split("\n")[0] for line in lines} for key in found.judgement.keys}
+    assert f"{len(keys)} runs" in caption and "device: cpu" in caption
     ours = {mark.get_gid(): mark for mark in drawn.axes[0].get_lines() if str(mark.get_gid()).split()[0] in judging.RIVALS}
     numbers = [(f"{rival} {i}", part) for i, parts in enumerate(lines.values()) for rival, part in parts.items() if part.n]
     assert numbers and set(ours) == {gid for gid, _ in numbers}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import os
 from collections.abc import Sequence
 from itertools import product
 
@@ -16,6 +17,7 @@ from matplotlib.patches import Patch
 from gelu_study import claims, figures, pages, paths, published, site, statistics
 from gelu_study.claims import Row
 from gelu_study.judging import GELU, RIVALS, Part
+from gelu_study.ledger import Ledger, table
 
 CAPTION = (
     "The paper's claims, and what the runs recorded so far say about each. <i>Measured</i>: of the comparison that is the weakest "
@@ -36,8 +38,9 @@ def coverage(rows: Sequence[Row]) -> None:
         pages.text(f"The first of them is on the {published.CLASSIFIER.name}:")
 
 
-def answer_figure(rows: Sequence[Row]) -> None:
-    """The answer at a glance: GELU against each rival, wherever runs or the paper have a number."""
+def answer_figure(rows: Sequence[Row], ledger: str | os.PathLike[str] | None = None, scale: str = "powered") -> None:
+    """The answer at a glance: GELU against each rival, wherever runs or the paper have a number. `rows` are the verdicts from the
+    records of `ledger` (default: the project's) at `scale`."""
     compared = lines(rows)
     if not any(row.part.n for row in rows):
         return
@@ -45,6 +48,9 @@ def answer_figure(rows: Sequence[Row]) -> None:
     decided = [part for part in measured if part.verdict != statistics.UNRESOLVED]
     better = [part for part in decided if part.verdict == statistics.REPRODUCED]
     ratios = {rival: [pages.number(parts[rival].measured) for _, parts in compared if rival in parts] for rival in RIVALS}
+    claimed = {label.partition("\n")[0] for label, _ in compared}
+    keys = {key for row in rows[:-1] if row.claim.name in claimed for key in row.judgement.keys}
+    runs = table(record for record in Ledger(ledger or paths.LEDGER).read() if record.config.key in keys)
     said = [f"against {published.NAMES[rival]}: {', '.join(found)}" for rival, found in ratios.items()]
     pages.figure(
         forest(compared),
@@ -55,8 +61,9 @@ def answer_figure(rows: Sequence[Row]) -> None:
         "pairs of runs with the same seed, 95 % bootstrap interval), filled where the runs decide and open where they do not; "
         f"diamonds are the paper's. Of {len(measured)} comparisons with runs {len(decided)} are decided, {len(better)} of them for "
         f"{_SUBJECT}. Grey: the margin of 5 % within which two losses count as equivalent. <i>Keep</i>: the keep probability of "
-        "dropout, 1 for none.",
-        [key for row in rows[:-1] for key in row.judgement.keys],
+        f"dropout, 1 for none. {len(runs)} runs, whose pairs the table below counts by claim; scale: {scale}; device: "
+        f"{', '.join(sorted(set(runs['device'])))}; date: {pages.dates(runs)}.",
+        keys,
     )
 
 
