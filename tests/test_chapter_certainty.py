@@ -553,7 +553,7 @@ def test_the_page_s_numbers_are_those_of_the_records(found, shown):
     assert row["not first, no dropout"] == words.percent(1 - exact)
     need = shown["tables"]["how-sure-needs"].iloc[0]
     verdicts = statistics.verdicts(found.table, choice=found.chosen)
-    assert f">{verdicts['seeds_needed'].iloc[0]:.0f}<" in need["seeds [95 %]"]
+    assert f">{verdicts['seeds_needed'].iloc[0]:.0f} <" in need["seeds [95 %]"]
     ours = shown["tables"]["how-sure-mnist-classifier-train-loss"]
     gelu = without["gelu_tanh"]
     assert plain(ours.iloc[0]["spread"]) == f"{100 * gelu.std() / gelu.mean():.0f} %"
