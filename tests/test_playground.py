@@ -31,8 +31,8 @@ def ended(shown: Playground) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"activations": ()}, "activations is empty; choose one at least, of gelu_tanh, relu"),
-        ({"activations": ["soi"]}, "activations has 'soi' in it; the playground has gelu_tanh, relu"),
+        ({"activations": ()}, "activations is empty; choose one at least, of gelu, gelu_tanh"),
+        ({"activations": ["soi"]}, "activations has 'soi' in it; the playground has gelu, gelu_tanh"),
         ({"dataset": "cifar10"}, "dataset is 'cifar10'; the playground has digits and mnist"),
         ({"depth": 0}, "depth is 0; in the playground it must be from 1 to 16"),
         ({"width": 513}, "width is 513; in the playground it must be from 8 to 512"),
