@@ -11,7 +11,7 @@ import nbformat
 import numpy as np
 import pytest
 
-from gelu_study import notebooks, paths, protocols
+from gelu_study import notebooks, paths, protocols, study
 from gelu_study import parameters as allowed
 from gelu_study.errors import ConfigurationError, NotebookError
 from gelu_study.ledger import Ledger
@@ -274,6 +274,22 @@ def test_nan_in_an_output_is_no_published_notebook(notebook, tmp_path, monkeypat
 def test_the_notebooks_of_the_repository_have_valid_parameters_and_no_outputs(path):
     assert notebooks.parameters(path)
     notebooks.check(path)
+
+
+@pytest.mark.parametrize("path", sorted(paths.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
+def test_no_text_says_what_has_not_been_run_since_pages_compute_that(path):
+    texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    assert [text for text in texts if re.search(r"(?i)\bnot (yet )?run\b", text)] == []
+
+
+def test_what_the_start_page_calls_complete_is():
+    (text,) = [cell.source for cell in nbformat.read(paths.NOTEBOOKS / "start.ipynb", as_version=4).cells if "open with all of" in cell.source]
+    names = {"The classifier": "mnist-classifier", "noise": "mnist-noise", "the SOI map": "mnist-soi"}
+    said = re.search(r"(The classifier.*?) and what only reads", text)[1].split(", ")
+    for name in said:
+        path = paths.NOTEBOOKS / f"{names[name]}.ipynb"
+        found = study.run(path.stem, notebooks.parameters(path)["scale"].default, train=False, ledger=paths.LEDGER)
+        assert not found.missing and not found.choice_pending, path.name
 
 
 @pytest.mark.parametrize("name", ["mnist-autoencoder", "mnist-noise", "mnist-soi"])

@@ -370,6 +370,9 @@ def test_a_pdf_without_a_browser_is_refused_in_one_line(monkeypatch, tmp_path):
     with pytest.raises(StudyError, match=r"needs chromium or .* on the PATH"):
         printing.print_page(tmp_path / "index.html", tmp_path / "a.pdf")
     assert not (tmp_path / "a.pdf").exists()
+    monkeypatch.setattr(site, "_execute", lambda *arguments: pytest.fail("the book is being built"))
+    with pytest.raises(StudyError, match=r"needs chromium or .* on the PATH"):
+        site.build(tmp_path / "html", pdf=True)
 
 
 def test_every_page_links_to_the_pdf_where_there_is_one():

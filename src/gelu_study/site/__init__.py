@@ -24,7 +24,7 @@ from gelu_study.errors import NotebookError, StudyError
 from gelu_study.ledger import Ledger
 from gelu_study.site import cross_references, records
 from gelu_study.site.checks import check, missing_figures, wrong_numbers
-from gelu_study.site.printing import PDF, print_page
+from gelu_study.site.printing import PDF, print_page, required
 from gelu_study.site.publishing import configure, draw_card, write_site_map
 
 
@@ -56,6 +56,8 @@ def build(
     site = site.strip().rstrip("/")
     if site and not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]+)?", site):
         raise SiteError(f"SITE is {site!r}; give the address where the book will be, for instance https://owner.example.org/name")
+    if pdf:
+        required()  # before minutes of building
     work = paths.BOOK / "_build"
     try:
         work.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 from gelu_study.errors import StudyError
@@ -29,18 +30,24 @@ def browser() -> Path | None:
     return next((Path(found) for name in BROWSERS if (found := shutil.which(name))), None)
 
 
-def print_page(page: Path, target: Path, site: str = "") -> None:
-    """Print an HTML file on A4 with an outline of its headings. Links between files lead to `site`, or nowhere without it.
-
-    Raises `StudyError` without Chromium or Playwright, before anything is written.
-    """
+def required() -> Path:
+    """The browser that prints. Raises `StudyError` where it or Playwright is not there."""
     executable = browser()
     if executable is None:
         raise StudyError(f"a PDF needs {' or '.join(BROWSERS)} on the PATH; install one of them, or build the book without a PDF")
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError:
-        raise StudyError("a PDF needs the package playwright: pip install playwright; or build the book without a PDF") from None
+    if find_spec("playwright") is None:
+        raise StudyError("a PDF needs the package playwright: pip install playwright; or build the book without a PDF")
+    return executable
+
+
+def print_page(page: Path, target: Path, site: str = "") -> None:
+    """Print an HTML file on A4 with an outline of its headings. Links between files lead to `site`, or nowhere without it.
+
+    Raises what `required` does, before anything is written, and `StudyError` where the browser fails.
+    """
+    executable = required()
+    from playwright.sync_api import Error, sync_playwright
+
     try:
         with (
             sync_playwright() as playwright,
