@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,6 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page
@@ -194,13 +192,6 @@ def test_make_lab_opens_the_start_page_which_says_what_is_here_and_whose_links_o
     page.locator(".jp-Notebook:visible a", has_text="the playground").first.click()
     page.get_by_role("heading", name="The playground").wait_for()
     page.close()
-
-
-def test_every_notebook_has_a_link_on_the_start_page_that_leads_to_it():
-    cells = json.loads((paths.NOTEBOOKS / "start.ipynb").read_text(encoding="utf-8"))["cells"]
-    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    linked = {unquote(urlsplit(address).path) for address in re.findall(r"\]\(([^)\s]+)\)", text)}
-    assert linked == {path.name for path in paths.NOTEBOOKS.glob("*.ipynb")} - {"start.ipynb"}
 
 
 def test_the_explorer_s_widgets_redraw(lab):
