@@ -95,8 +95,9 @@ lock: ## pin the dependencies that pyproject.toml names
 	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --output-file requirements.lock
 	sed -e '/^ *--hash/d' -e 's/ *\\$$//' requirements.lock > requirements-conda.txt
 
-clean: ## remove what was built; keeps the environment, data and records
-	rm -rf build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove what was built; keeps the environment, data, records and checkpoints
+	test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name checkpoints -exec rm -rf {} +
+	rm -rf dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define check_python

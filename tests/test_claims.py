@@ -674,7 +674,7 @@ def test_the_figure_of_the_answer_has_each_comparison_with_a_rival(trained, monk
         assert drawn_at == pytest.approx(min(part.measured, drawn.axes[0].get_xlim()[1]))
         assert (ours[gid].get_markerfacecolor() == "white") == (part.verdict == UNRESOLVED)
     decided = sum(part.verdict != UNRESOLVED for _, part in numbers)
-    assert f"Of {len(numbers)} comparisons with runs {decided} are decided" in caption
+    assert f"Of {len(numbers)} comparisons with runs {decided} are decided: " in caption
 
 
 def test_infinite_and_absent_numbers_are_plain_json_and_text() -> None:

@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page
@@ -224,13 +223,6 @@ def test_a_link_to_a_page_of_the_book_that_is_no_notebook_opens_it(lab):
     page.locator(".jp-Notebook a", has_text="the rule").first.click()
     page.locator(".lm-TabBar-tabLabel", has_text="verdicts.md").wait_for()
     page.close()
-
-
-def test_every_notebook_has_a_link_on_the_start_page_that_leads_to_it():
-    cells = json.loads((paths.NOTEBOOKS / "start.ipynb").read_text(encoding="utf-8"))["cells"]
-    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    linked = {unquote(urlsplit(address).path) for address in re.findall(r"\]\(([^)\s]+)\)", text)}
-    assert linked == {path.name for path in paths.NOTEBOOKS.glob("*.ipynb")} - {"start.ipynb"}
 
 
 def test_the_explorer_s_widgets_redraw(lab):

@@ -283,6 +283,7 @@ def test_clean_keeps_the_environment_and_data(stub: Path) -> None:
     keep = [
         stub / "data" / "raw" / "mnist.npz",
         stub / "data" / "runs" / "ab" / "ab.json",
+        stub / "build" / "checkpoints" / "a.pt",
         stub / "src" / "a.py",
         stub / "tests" / "b.py",
     ]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from urllib.parse import unquote, urlsplit
+
 import pandas as pd
 import pytest
 
@@ -48,3 +52,10 @@ def test_a_data_set_is_downloaded_where_it_is_named_and_only_there(tables, monke
     monkeypatch.setattr(datasets, "fetch", fails)
     with pytest.raises(DataError, match="no network"):
         start.data("cifar10")
+
+
+def test_every_notebook_has_a_link_on_the_start_page_that_leads_to_it():
+    cells = json.loads((paths.NOTEBOOKS / "start.ipynb").read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    linked = {unquote(urlsplit(address).path) for address in re.findall(r"\]\(([^)\s]+)\)", text)}
+    assert linked == {path.name for path in paths.NOTEBOOKS.glob("*.ipynb")} - {"start.ipynb"}

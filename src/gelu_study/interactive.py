@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from bokeh.embed import json_item
 from bokeh.layouts import column
-from bokeh.models import ColumnDataSource, FactorRange, HoverTool, LogTickFormatter
+from bokeh.models import ColumnDataSource, FactorRange, FixedTicker, HoverTool, LogTickFormatter
 from bokeh.models.annotations import BoxAnnotation, Legend, LegendItem
 from bokeh.models.ui import UIElement
 from bokeh.plotting import figure as canvas
@@ -148,6 +148,7 @@ def intervals(verdicts: pd.DataFrame, margin: float = statistics.MARGIN) -> UIEl
     panel.add_tools(HoverTool(tooltips=[*tips, ("seeds", "@n"), ("verdict", "@verdict")], renderers=[here, paper]))
     panel.xaxis.axis_label = f"training loss of {rows['comparison'].iloc[0].split(' vs ')[0]} / rival's"
     panel.xaxis.formatter = LogTickFormatter(min_exponent=4)
+    panel.xaxis.ticker = FixedTicker(ticks=[step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5)])
     return panel
 
 

@@ -46,7 +46,8 @@ def answer_figure(rows: Sequence[Row], ledger: str | os.PathLike[str] | None = N
         return
     measured = [part for _, parts in compared for part in parts.values() if not math.isnan(part.measured)]
     decided = [part for part in measured if part.verdict != statistics.UNRESOLVED]
-    better = [part for part in decided if part.verdict == statistics.REPRODUCED]
+    kinds = [part.verdict for part in decided]
+    better, equal = kinds.count(statistics.REPRODUCED), kinds.count(statistics.EQUIVALENT)
     ratios = {rival: [pages.number(parts[rival].measured) for _, parts in compared if rival in parts] for rival in RIVALS}
     claimed = {label.partition("\n")[0] for label, _ in compared}
     keys = {key for row in rows[:-1] if row.claim.name in claimed for key in row.judgement.keys}
@@ -59,8 +60,10 @@ def answer_figure(rows: Sequence[Row], ledger: str | os.PathLike[str] | None = N
         f"{'; '.join(said)}.",
         f"<b>Left of 1, {_SUBJECT} is better.</b> A mark is the ratio of {_SUBJECT}'s loss or error to a rival's (median over "
         "pairs of runs with the same seed, 95 % bootstrap interval), filled where the runs decide and open where they do not; "
-        f"diamonds are the paper's. Of {len(measured)} comparisons with runs {len(decided)} are decided, {len(better)} of them for "
-        f"{_SUBJECT}. Grey: the margin of 5 % within which two losses count as equivalent. <i>Keep</i>: the keep probability of "
+        f"diamonds are the paper's. Fewer than {statistics.LEAST_SEEDS} pairs decide nothing. Of {len(measured)} comparisons with "
+        f"runs {len(decided)} are decided: {better} for {_SUBJECT}, {equal} as equivalent, "
+        f"{len(decided) - better - equal} for the rival. {_SUBJECT} is its tanh form, as in the paper's code. Grey: the "
+        "margin of 5 % within which two losses count as equivalent. <i>Keep</i>: the keep probability of "
         f"dropout, 1 for none. {len(runs)} runs, whose pairs the table below counts by claim; scale: {scale}; device: "
         f"{', '.join(sorted(set(runs['device'])))}; date: {pages.dates(runs)}.",
         keys,
