@@ -44,8 +44,10 @@ def answer_figure(rows: Sequence[Row]) -> None:
     measured = [part for _, parts in compared for part in parts.values() if not math.isnan(part.measured)]
     decided = [part for part in measured if part.verdict != statistics.UNRESOLVED]
     better = [part for part in decided if part.verdict == statistics.REPRODUCED]
-    ratios = {rival: [pages.number(parts[rival].measured) for _, parts in compared if rival in parts] for rival in RIVALS}
-    said = [f"against {published.NAMES[rival]}: {', '.join(found)}" for rival, found in ratios.items()]
+    said = []
+    for label, parts in compared:
+        ratios = [f"{pages.number(part.measured)} against {published.NAMES[rival]}" for rival, part in parts.items() if part.n]
+        said.append(f"{', '.join(label.splitlines())}: {' and '.join(ratios) or 'the paper alone'}")
     pages.figure(
         forest(compared),
         "answer",
