@@ -98,6 +98,8 @@ def executed(folder: Path, text: str, numbers: dict[str, str], keys: list[str] |
     [
         ("See [Figure 7](#curves).", 'See <a class="reference internal" href="#curves">Figure 2</a>.'),
         ("See [Table 1](#absent).", "See a table that awaits its runs."),
+        ("- **So.** [Figure 1](#absent) is.", "- **So.** A figure that awaits its runs is."),
+        ("[Figure 1](#absent) is.", "A figure that awaits its runs is."),
         (
             "By [log loss](../book/glossary.md#term-log-loss).",
             'By <a class="reference internal" href="glossary.html#term-log-loss">log loss</a>.',

@@ -397,3 +397,9 @@ def test_a_folder_that_cannot_be_read_is_no_empty_ledger(tmp_path, monkeypatch, 
     (tmp_path / "nowhere").symlink_to("nothing")
     with pytest.raises(LedgerError, match="is not a folder"):
         Ledger(tmp_path / "nowhere")
+
+
+def test_a_folder_may_be_named_from_one_s_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Ledger("~/mine").folder == tmp_path / "mine"
+    assert Ledger(tmp_path / "~").folder == tmp_path / "~"

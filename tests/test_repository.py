@@ -64,6 +64,10 @@ def counted(notebook: nbformat.NotebookNode) -> None:
     next(cell for cell in notebook.cells if cell.cell_type == "code").execution_count = 3
 
 
+def played(notebook: nbformat.NotebookNode) -> None:
+    notebook.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
+
+
 def untagged(notebook: nbformat.NotebookNode) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("tags", None)
@@ -82,12 +86,14 @@ def parameters(source: str) -> Any:
     [
         (ran, r"holds what running it left behind, in 1 of its \d+ cells of code; take it out with `jupyter nbconvert --clear-output"),
         (counted, "holds what running it left behind"),
+        (played, "holds the state of widgets that ran"),
+        (parameters('scale = "smoke"  # again'), r"line \d+, sets scale a second time; keep one"),
         (untagged, "has 0 cells tagged `parameters`"),
         (parameters("depth = 3"), "a comment at the end of the line must say what it is"),
         (parameters("surprise = 3  # what nobody described"), "what surprise in .* may be is not said; say it in `ALLOWED`"),
         (parameters("epochs = -1  # fewer than none"), "epochs"),
     ],
-    ids=["outputs", "execution count", "no tag", "no comment", "unknown", "not allowed"],
+    ids=["outputs", "execution count", "widgets", "twice", "no tag", "no comment", "unknown", "not allowed"],
 )
 def test_the_notebooks_hook_refuses_a_bad_notebook(tmp_path, damage, said):
     notebook = nbformat.read(NOTEBOOK, as_version=4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import sys
 import warnings
@@ -499,7 +500,7 @@ def _notebook(options: argparse.Namespace) -> int:
     output = options.output or paths.ROOT / "build" / "notebooks" / f"{options.name}.ipynb"
     given = dict(options.parameters)
     if isinstance(given.get("ledger"), str) and given["ledger"]:  # the kernel runs in the notebook's folder
-        given["ledger"] = str(Path(given["ledger"]).absolute())
+        given["ledger"] = str(Path(os.path.expanduser(given["ledger"])).absolute())
     notebooks.execute(paths.NOTEBOOKS / f"{options.name}.ipynb", output, given)
     print(output)
     return 0

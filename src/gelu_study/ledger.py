@@ -78,7 +78,7 @@ class Ledger:
     """The records in a folder, which is made at the first write."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(os.path.expanduser(folder))  # a notebook's parameter has met no shell
         try:
             os.scandir(self.folder).close()  # a folder that cannot be read is no empty one
         except (FileNotFoundError, NotADirectoryError) as error:

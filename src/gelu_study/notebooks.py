@@ -74,6 +74,8 @@ def parameters(path: str | os.PathLike[str]) -> dict[str, Parameter]:
             line = source.splitlines()[statement.lineno - 1].strip()
             where = f"the parameters cell of {path}, line {statement.lineno} ({_shortened(line)})"
             raise NotebookError(f"{where}: {error}") from None
+        if name in found:
+            raise NotebookError(f"the parameters cell of {path}, line {statement.lineno}, sets {name} a second time; keep one")
         found[name] = parameter
     return found
 
@@ -108,12 +110,15 @@ def check(path: str | os.PathLike[str]) -> None:
     Raises `NotebookError` that says what to do.
     """
     path = Path(path)
-    cells = [cell for cell in _read(path).cells if cell.cell_type == "code"]
+    content = _read(path)
+    cells = [cell for cell in content.cells if cell.cell_type == "code"]
     if ran := [cell for cell in cells if cell.outputs or cell.execution_count is not None]:
         raise NotebookError(
             f"{path} holds what running it left behind, in {len(ran)} of its {len(cells)} cells of code; take it out with "
             f"`jupyter nbconvert --clear-output --inplace {path}`"
         )
+    if "widgets" in content.metadata:
+        raise NotebookError(f"{path} holds the state of widgets that ran, as `widgets` in its metadata; take that out")
     declared = parameters(path)
     if strange := [name for name in declared if name not in allowed.ALLOWED]:
         raise NotebookError(f"what {', '.join(strange)} in {path} may be is not said; say it in `ALLOWED` of gelu_study.parameters")

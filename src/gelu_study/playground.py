@@ -30,6 +30,9 @@ DATA = {"digits": (1_152, 285, 64), "mnist": (12_800, 5_000, 128)}
 MEASURES = {"train_loss": "training loss", "validation_error": "validation error, %"}
 """What is drawn and compared."""
 
+MOST_WEIGHTS = 200_000_000
+"""Of all networks of a training: 3.2 GB with gradients and Adam's two moments. A kernel without memory dies wordlessly."""
+
 DRAW_SECONDS = 0.5
 """Between two drawings, at least; they may take a fifth of the time."""
 
@@ -81,6 +84,14 @@ class Settings:
                 raise ConfigurationError(
                     f"{name} is {value:g}; in the playground it must be from {control.low:g} to {control.high:g}"
                 )
+        networks = len(set(self.activations)) * self.seed_count
+        pixels = math.prod(datasets.SHAPES[self.dataset]["x_train"][1:])
+        weights = networks * self.width * (pixels + (self.depth - 1) * self.width + 10)
+        if weights > MOST_WEIGHTS:
+            raise ConfigurationError(
+                f"{networks} networks of {self.depth} layers of {self.width} units have {weights / 1e6:.0f} million weights; the "
+                f"playground trains {MOST_WEIGHTS / 1e6:.0f} million: choose fewer activations or seeds, or smaller networks"
+            )
 
     @property
     def described(self) -> str:

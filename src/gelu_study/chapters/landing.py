@@ -48,11 +48,13 @@ def answer_figure(rows: Sequence[Row], ledger: str | os.PathLike[str] | None = N
     decided = [part for part in measured if part.verdict != statistics.UNRESOLVED]
     kinds = [part.verdict for part in decided]
     better, equal = kinds.count(statistics.REPRODUCED), kinds.count(statistics.EQUIVALENT)
-    ratios = {rival: [pages.number(parts[rival].measured) for _, parts in compared if rival in parts] for rival in RIVALS}
     claimed = {label.partition("\n")[0] for label, _ in compared}
     keys = {key for row in rows[:-1] if row.claim.name in claimed for key in row.judgement.keys}
     runs = table(record for record in Ledger(ledger or paths.LEDGER).read() if record.config.key in keys)
-    said = [f"against {published.NAMES[rival]}: {', '.join(found)}" for rival, found in ratios.items()]
+    said = []
+    for label, parts in compared:
+        ratios = [f"{pages.number(part.measured)} against {published.NAMES[rival]}" for rival, part in parts.items() if part.n]
+        said.append(f"{', '.join(label.splitlines())}: {' and '.join(ratios) or 'the paper alone'}")
     pages.figure(
         forest(compared),
         "answer",

@@ -36,7 +36,11 @@ def resolve(notebook: Path) -> None:
     def figure(match: re.Match[str]) -> str:
         kind, name = match.groups()
         found = shown.get(name)
-        return f'<a class="reference internal" href="#{name}">{found}</a>' if found else f"a {kind.lower()} that awaits its runs"
+        if found:
+            return f'<a class="reference internal" href="#{name}">{found}</a>'
+        before = match.string[: match.start()].rstrip(" *")
+        article = "A" if not before or before[-1] in ".?!\n" else "a"
+        return f"{article} {kind.lower()} that awaits its runs"
 
     for cell in content["cells"]:
         if cell["cell_type"] == "markdown":
