@@ -38,9 +38,10 @@ book: environment ## execute every notebook against the ledger and build the sit
 	$(study) book $(ledger) $(repository) $(site)
 	@echo 'to read it: make serve, and open http://127.0.0.1:$(PORT)'
 
+# Two processes of one thread each: with more threads than cores they wait for each other half of the time.
 test: environment ## run the tests; those on real data need DATA= or `make data`
 	$(import)
-	$(python) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS="$${OMP_NUM_THREADS:-1}" $(python) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 fuzz: environment ## try the fuzz tests with N= fresh examples a property (5000)
 	GELU_STUDY_FUZZ="$(or $(N),5000)" $(python) -m pytest tests/test_fuzz.py tests/test_fuzz_files.py tests/test_fuzz_runs.py --hypothesis-show-statistics
