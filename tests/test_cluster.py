@@ -424,7 +424,8 @@ def test_ctrl_c_ends_workers_too_and_keeps_what_is_done(tmp_path):
     assert 0 < len(kept) < 12
 
 
-def test_a_deadline_holds_on_a_cluster(tmp_path, long):
+def test_a_deadline_holds_on_a_cluster(tmp_path):
+    long = protocols.plan("mnist-classifier", "smoke", epochs=100)  # more than any machine trains in four seconds
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     with cluster.connect(workers=1) as executor:
         options = {"executor": executor, "device": "cpu", "checkpoints": checkpoints, "stack_size": 1, "stream": io.StringIO()}
