@@ -95,7 +95,7 @@ def test_tolerances(record, name, factor, last, within):
 def test_where_the_bits_are_promised_the_tolerance_does_not_excuse(record):
     compared = verification.compare(retouched(record), record)
     assert compared.within and compared.promised and compared.verdict == DIFFERS
-    assert "the same bits were promised, since machine, versions, threads and stack are the record's" in str(compared)
+    assert "the same bits were promised, since machine, versions, threads, products and stack are the record's" in str(compared)
 
 
 def test_more_than_promised_is_said(record):

@@ -1,8 +1,8 @@
 """Trains a sample of the ledger again and says what it saw: the same bits, or agreement within the tolerance.
 
 Two things are promised. On a CPU, the same run comes out *the same to the bit* on the same machine, with the same versions of
-PyTorch and NumPy, as many threads and in the same stack, also when it was interrupted. With other threads, in another stack, on
-another device or under another version, it comes out *within the tolerance* stated here, because values are rounded in other ways,
+PyTorch and NumPy, as many threads, products by the same library and in the same stack, also when it was interrupted. Where one of
+these is another, or the device is, it comes out *within the tolerance* stated here, because values are rounded in other ways,
 and training amplifies that: the first epoch's training loss still agrees closely, the end as two nearby trajectories do.
 Convolutional networks with dropout or noise draw others on another kind of device, and may be further apart there. The
 measurement `reproducibility` (`gelu-study measure reproducibility`) holds what was seen of both.
@@ -27,6 +27,7 @@ from gelu_study import datasets, sweep, training
 from gelu_study.errors import LedgerError
 from gelu_study.ledger import Ledger
 from gelu_study.runs import ENGINE, RunConfig, RunRecord
+from gelu_study.training import products
 
 EARLY_TOLERANCE = 0.03
 """Greatest relative difference of the first epoch's mean training loss. The measurement `reproducibility` saw at most 3.5e-3, of a
@@ -39,6 +40,8 @@ FINAL_ERROR_TOLERANCE = 0.25
 still learning, and 0.64 after 50 epochs of MNIST; all were within this share or `LEAST_ERROR`."""
 LEAST_ERROR = 1.0
 """Percentage points that are allowed of any error: a share of a small one is a few test examples."""
+
+_Way = tuple[int | None, str]
 
 SAME_BITS, WITHIN, DIFFERS = "identical to the bit", "within tolerance", "DIFFERS"
 
@@ -79,7 +82,7 @@ class Comparison:
             f"error {self.final_error:.2f} points ({self.allowed_error:.2g})"
         )
         why = self.obstacles or (
-            "the same bits were promised, since machine, versions, threads and stack are the record's by name: "
+            "the same bits were promised, since machine, versions, threads, products and stack are the record's by name: "
             "the processor is another model of that name, or the code or the record has changed"
         )
         return f"{self.verdict:<20} {self.label}: {apart}; {why}"
@@ -150,13 +153,14 @@ def _conditions(environment: dict[str, Any]) -> dict[str, str]:
     """What decides about the bits beside the configuration, in words."""
     parts = [environment, *environment.get("earlier", [])]
 
-    def of(name: str) -> str:
-        return " and ".join(dict.fromkeys(str(part.get(name, "unknown")) for part in parts))
+    def of(name: str, absent: str = "unknown") -> str:
+        return " and ".join(dict.fromkeys(str(part.get(name, absent)) for part in parts))
 
     return {
         "device": f"on {of('device_name')} ({of('device')}, {of('host')})",
         "processor": f"on a processor {of('processor')}",
         "threads": f"with {of('threads')} thread{'' if of('threads') == '1' else 's'}",
+        "products": f"with products by the {of('products', products.DEFAULT)} library",
         "stack": f"in a stack of {of('stack')}",
         "torch": f"under PyTorch {of('torch')}",
         "numpy": f"with NumPy {of('numpy')}",
@@ -187,7 +191,8 @@ def verify(
 ) -> list[Comparison]:
     """Train `sample` records of the ledger again, drawn at random, and compare them. Writes nothing.
 
-    A run trains with the record's number of threads, where the machine has as many cores. With `whole_stacks` the runs that trained
+    A run trains with the record's number of threads, where the machine has as many cores, and with products by the same library,
+    where the machine can. With `whole_stacks` the runs that trained
     in one stack with a drawn one do so again, and are compared too, as far as the ledger has all of them: then the same bits are
     promised on the same machine, and it takes as long as the stacks did.
 
@@ -222,10 +227,11 @@ def again(
     reporter = sweep.Reporter(len(configs), sum(config.steps_per_epoch * config.epochs for config in configs))
     rows = []
     try:
-        for threads, stack in planned:
+        for (threads, library), stack in planned:
             keys = {config.key for config in stack}
+            data, progress = loaded[stack[0].dataset], sweep.per_network(reporter, stack)
             with _threads(threads):
-                for trained in training.train(stack, loaded[stack[0].dataset], device, sweep.per_network(reporter, stack)):
+                for trained in training.train(stack, data, device, progress, library=library):
                     record = by_key[trained.config.key]
                     whole = _complete(together := companions[_origin(record)]) and {r.config.key for r in together} == keys
                     rows.append(compare(record, trained, whole))
@@ -254,8 +260,8 @@ def _complete(together: Sequence[RunRecord]) -> bool:
 
 def _planned(
     drawn: Sequence[RunRecord], companions: dict[tuple[Any, ...], list[RunRecord]], whole_stacks: bool, stack_size: int
-) -> list[tuple[int | None, list[RunConfig]]]:
-    """Threads and runs of each stack to train."""
+) -> list[tuple[_Way, list[RunConfig]]]:
+    """How to train each stack, and its runs."""
     whole: dict[tuple[Any, ...], list[RunConfig]] = {}
     rest = defaultdict(list)
     for record in drawn:
@@ -263,16 +269,19 @@ def _planned(
         if whole_stacks and _complete(together):
             whole[_origin(record)] = [companion.config for companion in together]
         else:
-            rest[_asked_threads(record)].append(record.config)
-    threads = {origin: _asked_threads(companions[origin][0]) for origin in whole}
-    planned = [(threads[origin], configs) for origin, configs in whole.items()]
-    return planned + [(count, stack) for count, configs in rest.items() for stack in sweep.stacks(configs, stack_size)]
+            rest[_way(record)].append(record.config)
+    planned = [(_way(companions[origin][0]), configs) for origin, configs in whole.items()]
+    return planned + [(way, stack) for way, configs in rest.items() for stack in sweep.stacks(configs, stack_size)]
 
 
-def _asked_threads(record: RunRecord) -> int | None:
-    """The record's number of threads where the machine has as many cores; None: as many as there would be anyway."""
-    threads = record.environment.get("threads")
-    return threads if type(threads) is int and 1 <= threads <= (os.cpu_count() or 1) else None
+def _way(record: RunRecord) -> _Way:
+    """The record's number of threads where the machine has as many cores, None: as many as there would be anyway; and the library
+    of its products, where it takes them here."""
+    threads, library = (record.environment.get(name) for name in ("threads", "products"))
+    return (
+        threads if type(threads) is int and 1 <= threads <= (os.cpu_count() or 1) else None,
+        str(library) if products.available(library) else products.DEFAULT,
+    )
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from gelu_study.errors import ConfigurationError
 from gelu_study.networks import STACKS, PerceptronStack, Stack, runs_of_equal
 from gelu_study.random_streams import generator, minibatch_order
 from gelu_study.runs import MEASURES, RunConfig, RunRecord
-from gelu_study.training import records
+from gelu_study.training import products, records
 from gelu_study.training.environment import NEVER, Deadline, Observe, Progress, environment_of, source_revision, unobserved
 
 CLEAN_EVERY = 11
@@ -311,6 +311,7 @@ def train(
     log = _Log(runs, SMOOTHING[first.network])
     environment = {
         **environment_of(device),
+        **({"products": products.in_use()} if device.type == "cpu" else {}),
         "stack": runs,
         "company": hashlib.sha256("".join(sorted(config.key for config in configs)).encode()).hexdigest()[:12],
         "started": started.isoformat(timespec="seconds"),
