@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import synthetic
-from gelu_study import datasets, judging, pages, paths, protocols, study
+from gelu_study import datasets, judging, ledger, pages, paths, protocols, study
 from gelu_study.chapters import autoencoder, precision
 from gelu_study.runs import RunConfig, RunRecord
 from gelu_study.study import Study
@@ -203,14 +203,45 @@ def test_precisions_are_compared_pair_by_pair(shown):
     twins = [twin(c, 1.001 if c.activation == "relu" else 1.5) for c in configs if c.activation != "elu" and c.seed == 0]
     book = synthetic.Held([*records, *twins])
     study_ = study.run("mnist-autoencoder", "paper", epochs=2, learning_rates=[1e-3], train=False, ledger=book)
-    rows, keys = precision.agreement_rows(study_, book)
+    rows, pairs = precision.compared(study_, lambda run: book.get(dataclasses.replace(run.config, precision="bfloat16").key))
     assert [(row["activation"], row["within"]) for row in rows] == [("gelu_tanh", False), ("relu", True)]
     assert rows[0]["ratios"] == pytest.approx([1.5])
     ends = [end(c) for c in configs if c.activation == "relu"]
     assert rows[1]["spread"] == pytest.approx(max(ends) / min(ends))
-    assert len(set(keys)) == 4
+    assert [(one.config.precision, two.config.precision) for one, two in pairs] == [("float32", "bfloat16")] * 2
     precision.agreement(study_, "no such folder")
-    assert shown == [], "without runs of another precision nothing is said"
+    precision.repeated(study_, "no such folder")
+    assert shown == [], "without runs of another precision or length nothing is said"
+
+
+@pytest.mark.parametrize("epochs", [50, 250])
+def test_networks_that_were_trained_twice_are_compared_where_the_shorter_run_ends(shown, tmp_path, monkeypatch, epochs):
+    keys: list[str] = []
+    monkeypatch.setattr(pages, "table", lambda frame, name, caption, own: (shown.append(frame.to_string()), keys.extend(own)))
+    times = {"gelu_tanh": 1.001, "relu": 1.5}
+
+    def elsewhere(config: RunConfig, earlier: list[dict[str, str]]) -> RunRecord:
+        made = synthetic.finished(config, lambda name, at: times[config.activation] * 50 * end(config) / at)
+        where = {**made.environment, "device_name": "Abacus", "products": "onednn", "started": "2026-02-02", "earlier": earlier}
+        return dataclasses.replace(made, environment=where)
+
+    book = ledger.Ledger(tmp_path)
+    one_rate = {"learning_rates": [1e-3], "activations": list(times)}
+    for config in protocols.plan("mnist-autoencoder", "paper", epochs=50, **one_rate):
+        short = synthetic.finished(config, lambda name, at, config=config: 50 * end(config) / at)
+        book.write(short)
+        if config.seed:  # the run of seed 2 went on where the short one ended
+            earlier = [{"started": short.environment["started"]}] if config.seed == 2 else []
+            book.write(elsewhere(dataclasses.replace(config, epochs=250), earlier))
+    precision.repeated(autoencoder.runs("paper", epochs, train=False, ledger=tmp_path, **one_rate), tmp_path)
+    text, table = shown
+    assert text.startswith(f"**Trained twice.** 2 of these networks were trained a second time from the start, for {300 - epochs}")
+    there, here = "on Abacus, with products by oneDNN", "on made up"
+    assert (f": {there}; those above {here}." if epochs == 50 else f": {here}; those above {there}.") in text
+    if epochs == 50:
+        assert "In 1 of 2 settings every such pair is no further apart than the seeds are." in text
+        assert "1.001 to 1.001" in table and "1.500 to 1.500" in table
+    assert len(set(keys)) == 4
 
 
 def test_without_records_the_page_says_so(shown, tmp_path):

@@ -287,9 +287,9 @@ def promise() -> str:
     """Both promises, with the tolerance."""
     return (
         "**The same to the bit**, on a CPU: the same run, trained again on the same machine with the same versions of PyTorch and "
-        "NumPy, as many threads and in the same stack, has the same record to the last digit, whether it was interrupted or not. "
-        "**Within the tolerance**: trained with other threads, in another stack, under another version or, "
-        "fully connected networks, on another device, the "
+        "NumPy, as many threads, products by the same library and in the same stack, has the same record to the last digit, "
+        "whether it was interrupted or not. **Within the tolerance**: trained with other threads, products by another library, in "
+        "another stack, under another version or, fully connected networks, on another device, the "
         f"first epoch’s training loss differs by at most {100 * verification.EARLY_TOLERANCE:g} %, the natural logarithm of the "
         f"losses at the end (means over the last tenth of the epochs) by {verification.FINAL_LOSS_TOLERANCE:g}, and the errors by "
         f"{100 * verification.FINAL_ERROR_TOLERANCE:g} % or {_points(verification.LEAST_ERROR)}, whichever is more. "
@@ -395,6 +395,10 @@ def not_promised(result: dict[str, Any]) -> str:
         "- Anything of a run that another engine trained: the number `engine` in its configuration rises with every change that "
         "alters results, and such records are not verified.",
     ]
+    lines.append(
+        "- Products by another library had no part in this measurement. [The autoencoder’s page](mnist-autoencoder.html) compares "
+        "networks that were trained with both, in its last lines; a test trains small ones."
+    )
     lines += [f"- Not measured: {reason}." for reason in result["left_out"] if reason not in (NO_DEVICE, NO_VERSION)]
     return "\n".join(lines)
 
