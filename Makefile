@@ -17,7 +17,7 @@ epochs = $(if $(EPOCHS),--epochs "$(EPOCHS)")
 cluster = $(if $(and $(SCHEDULER),$(WORKERS)),$(error give WORKERS= or SCHEDULER=, not both))$(if $(SCHEDULER),--scheduler "$(SCHEDULER)") $(if $(WORKERS),--workers "$(WORKERS)")
 ledger = $(if $(LEDGER),--ledger "$(LEDGER)")
 repository = $(if $(REPOSITORY),--repository "$(REPOSITORY)")
-site = $(if $(SITE),--site "$(SITE)") $(if $(PDF),--pdf)
+site = $(if $(SITE),--site "$(SITE)") $(if $(filter-out 0 no,$(PDF)),--pdf)
 import = $(if $(DATA),$(study) data "$(dataset)" --from "$(DATA)")
 
 .DEFAULT_GOAL := help

@@ -150,3 +150,13 @@ def test_the_answer_says_which_rates_lie_at_an_edge(monkeypatch):
     edges = int(statistics.choose_learning_rates(found.table)["at_edge"].sum())
     assert edges == 6
     assert "6 of the 6 learning rates that validation chose lie at the edge" in said.pop()
+
+
+def test_of_a_single_rate_no_choice_is_spoken(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(pages, "text", said.append)
+    found = study.run("mnist-classifier", "powered", learning_rates=[1e-3], train=False)
+    pages.answer(found)
+    pages.rates_table(found)
+    assert not any("edge" in text for text in said)
+    assert said[-1].startswith("A learning rate of 0.001 is the only one")

@@ -423,6 +423,7 @@ def test_learning_rates_are_chosen_by_the_lowest_median_validation_loss() -> Non
     assert choices.loc["elu", "median_validation_loss"] == 2
     assert choices.loc["elu", "n"] == 3
     assert statistics.chosen(table) == {("relu", 1.0): 1e-3, ("elu", 1.0): 1e-4}
+    assert not statistics.choose_learning_rates(table[table["learning_rate"] == 1e-3])["at_edge"].any(), "a grid of one has no edge"
     assert set(statistics.at_choice(table)["best_validation_loss"]) == {5.0, 1.0, 2.0, 9.0}
 
 

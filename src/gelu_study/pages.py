@@ -281,6 +281,10 @@ def rates_table(found: Study, name: str = "mnist-classifier-learning-rates") -> 
     if choices.empty:
         text("No learning rate can be chosen while the grid of learning rates is incomplete.")
         return
+    tried = ", ".join(rate(value) for value in sorted(found.table["learning_rate"].unique(), reverse=True))
+    if found.table["learning_rate"].nunique() == 1:
+        text(f"A learning rate of {tried} is the only one of these runs: there was nothing to choose from.")
+        return
     rows = [
         {
             "activation": _title(str(row.activation)),
@@ -292,7 +296,6 @@ def rates_table(found: Study, name: str = "mnist-classifier-learning-rates") -> 
         }
         for row in choices.itertuples()
     ]
-    tried = ", ".join(rate(value) for value in sorted(found.table["learning_rate"].unique(), reverse=True))
     caption = (
         f"Chosen from {tried} by the lowest median over seeds of the validation loss at its best epoch. A rate at the edge of "
         f"the grid is flagged, since a better one may lie outside: {int(choices['at_edge'].sum())} of {len(choices)} here."

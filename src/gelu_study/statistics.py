@@ -288,7 +288,7 @@ def choose_learning_rates(table: pd.DataFrame, criterion: str = BEST_LOSS) -> pd
     so an activation that diverges at every rate is compared at the least, as the worst.
 
     Columns: activation, keep_probability, learning_rate, median_validation_loss or median_validation_error, n, at_edge (the rate
-    is the least or the greatest of its grid, so that a better one may lie outside). Raises `ConfigurationError` if the table mixes
+    is the least or the greatest of several, so that a better one may lie outside). Raises `ConfigurationError` if the table mixes
     scales.
     """
     refuse_mixture(table)
@@ -302,7 +302,7 @@ def choose_learning_rates(table: pd.DataFrame, criterion: str = BEST_LOSS) -> pd
         cell = cell[cell["seed"].isin(common)]
         medians = {rate: _median(_losses(cell[cell["learning_rate"] == rate], criterion)) for rate in rates}
         rate = min(rates, key=lambda candidate: medians[candidate])
-        rows.append((activation, keep, rate, medians[rate], len(common), rate in (rates[0], rates[-1])))
+        rows.append((activation, keep, rate, medians[rate], len(common), len(rates) > 1 and rate in (rates[0], rates[-1])))
     columns = ["activation", "keep_probability", "learning_rate", f"median_{criterion.removeprefix('best_')}", "n", "at_edge"]
     return pd.DataFrame(rows, columns=columns)
 
