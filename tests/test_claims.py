@@ -624,7 +624,7 @@ def test_the_table_links_to_pages_that_exist_and_names_its_records(trained, monk
     ((frame, name, keys),) = shown
     assert name == "verdicts" and len(frame) == 17 and len(frame.columns) == 5
     assert {key for found in rows for key in found.judgement.keys} == set(keys) <= {r.config.key for r in Ledger(trained).read()}
-    assert frame["claim"].str.contains('href="mnist-classifier.html"').sum() == 1
+    assert frame["claim"].str.contains('href="mnist-classifier.html"').sum() == 2, "the classifier and SiLU"
     assert frame["claim"].str.contains('href="mnist-soi.html"').sum() == 2
     assert not frame["claim"].str.contains("mnist-noise.html|approximations.html").any()
     for found, verdict in zip(rows, frame["verdict"], strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -141,9 +141,8 @@ def tally(rows: Sequence[Row], names: bool = True) -> str:
 def known() -> list[tuple[Claim, Judge]]:
     """The paper's claims in its order, each with its judge; all but the one on all tasks, which rests on the others."""
     soi = _errors("mnist_fcn_soi", "error", decimals=2)
-    silu = replace(published.CLASSIFIER, name="SiLU", rivals=("silu",))
     (distance,) = published.stated("math", _DISTANCE).values()
-    main = published.CLASSIFIER
+    main, silu = published.CLASSIFIER, published.SILU
     autoencoder, source = "mnist-autoencoder", ("mnist_autoencoder",)
     greatest = "MNIST autoencoder, rate 0.01"
     return [
@@ -217,13 +216,7 @@ def known() -> list[tuple[Claim, Judge]]:
         _soi_elsewhere("SOI map on Twitter", "twitter_pos_soi"),
         _soi_elsewhere("SOI map on TIMIT", "timit_soi"),
         (
-            Claim(
-                "SiLU",
-                "SiLU is worse than GELU, though usually better than ReLU and ELU. Judged is the first half, on MNIST.",
-                "section 5",
-                "",
-                (),
-            ),
+            Claim(silu.name, silu.statement, silu.where, silu.experiment, ()),
             judging.classifier(silu),
         ),
         (
