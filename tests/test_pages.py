@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 
 import pandas as pd
 import pytest
 
-from gelu_study import pages, paths, published, statistics, study
+import synthetic
+from gelu_study import pages, paths, protocols, published, statistics, study
 
 CLAIM = published.CLASSIFIER
 
@@ -160,3 +162,18 @@ def test_of_a_single_rate_no_choice_is_spoken(monkeypatch):
     pages.rates_table(found)
     assert not any("edge" in text for text in said)
     assert said[-1].startswith("A learning rate of 0.001 is the only one")
+
+
+def test_the_library_of_the_products_is_named_where_it_is_not_the_usual_one(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(pages, "text", said.append)
+    planned = protocols.plan("mnist-autoencoder", "paper", learning_rates=[1e-3])
+    records = [synthetic.finished(config, lambda name, epochs: 0.01 / epochs) for config in planned]
+    for place in (0, 4):
+        where = {**records[place].environment, "products": "onednn"}
+        records[place] = dataclasses.replace(records[place], environment=where)
+    for held, words in ((records, "; oneDNN took the matrix products of 2 of the runs."), (records[1:4], "float32.")):
+        found = study.run("mnist-autoencoder", "paper", learning_rates=[1e-3], train=False, ledger=synthetic.Held(held))
+        pages.provenance(found)
+        device = next(line for line in said.pop().splitlines() if line.startswith("- **Device:**"))
+        assert device.endswith(words)

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from gelu_study import activations, datasets, figures, interactive, measurements, paths, protocols, published, statistics
 from gelu_study.study import Study
+from gelu_study.training import products
 
 SOURCE = "gelu_study_source"
 """Key of the output metadata that names the records something is made from, and its number; `site` writes them beside the page."""
@@ -457,13 +458,14 @@ def provenance(found: Study, repository: str = "") -> None:
     runs, first = found.table, found.planned[0]
     splits = dict.fromkeys((config.train_examples, config.validation_examples) for config in found.planned)
     parts = [f"{train:,} training and {f'{held_out:,}' if held_out else 'no'} validation examples" for train, held_out in splits]
+    onednn = sum(record.environment.get("products") == products.ONEDNN for record in found.records)
     lines = [
         f"- **Runs:** {len(runs)} of {len(found.planned)} planned, {int((runs['status'] == 'diverged').sum())} of them diverged; "
         f"scale `{found.scale}`, {first.epochs} epochs, {runs['seed'].nunique()} seeds.",
         f"- **Data:** {first.dataset}, {' or '.join(parts)}, "
         f"SHA-256 `{first.dataset_sha256[:16]}…` (in full on [the record's page](record.html)).",
         f"- **Device:** {_listed(runs['device_name'])} ({_listed(runs['device'])}); PyTorch {_listed(runs['torch'])}; "
-        f"{_listed(runs['precision'])}.",
+        f"{_listed(runs['precision'])}{f'; oneDNN took the matrix products of {onednn} of the runs' if onednn else ''}.",
         f"- **Date:** {dates(runs)}.",
         f"- **Code:** {revisions(runs, repository)}.",
     ]
