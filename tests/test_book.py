@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import urllib.error
 import urllib.request
@@ -29,7 +30,10 @@ VIEWS = [(1280, "light", "dark"), (390, "dark", "light")]
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory) -> Path:
-    """The site, built with no repository's address as a fresh clone would build it."""
+    """The site, built with no repository's address as a fresh clone would build it, or the one that GELU_STUDY_SITE names: `.ci/run`
+    builds it before, with `make book`, from the same sources."""
+    if given := os.environ.get("GELU_STUDY_SITE"):
+        return Path(given)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("REPOSITORY", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY"):
             patch.delenv(name, raising=False)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from gelu_study.site import cross_references, records
 from gelu_study.site.checks import check, missing_figures, wrong_numbers
 from gelu_study.site.printing import PDF, print_page, required
 from gelu_study.site.publishing import configure, draw_card, write_site_map
+
+_TOGETHER = 4
+"""Notebooks that are executed at the same time, at most: a kernel takes most of a gigabyte."""
 
 
 class SiteError(StudyError):
@@ -126,15 +130,26 @@ def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None
     if ledger is not None and Path(ledger).absolute() != paths.LEDGER:
         wanted["ledger"] = str(Path(ledger).absolute())
     pages_of_book = expected_pages(stage / "_toc.yml")
-    executed = []
     sources = sorted(path for path in paths.NOTEBOOKS.glob("*.ipynb") if path.stem in pages_of_book)
-    for number, source in enumerate(sources, 1):
+    if not sources:
+        raise NotebookError(f"no notebooks in {paths.NOTEBOOKS}")
+    cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+    together = min(_TOGETHER, cores or 1)
+    variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str((cores or 1) // together))
+
+    def execute(number: int, source: Path) -> Path:
         declared = notebooks.parameters(source)
         given = {name: value for name, value in wanted.items() if name in declared and value != declared[name].default}
         print(f"executing {source.stem} ({number} of {len(sources)})", file=sys.stderr, flush=True)
-        executed.append(notebooks.execute(source, stage / source.name, given, environment=variables))
-    if not executed:
-        raise NotebookError(f"no notebooks in {paths.NOTEBOOKS}")
+        return notebooks.execute(source, stage / source.name, given, environment=variables)
+
+    with ThreadPoolExecutor(together) as pool:  # each waits for a kernel, which is a process
+        running = [pool.submit(execute, number, source) for number, source in enumerate(sources, 1)]
+        try:
+            wait(running, return_when=FIRST_EXCEPTION)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # none begins after one has failed
+        executed = [one.result() for one in running]
     print("laying out the pages and checking them", file=sys.stderr, flush=True)
     return executed
 
