@@ -41,7 +41,7 @@ def test_runs_that_rise_are_named_with_their_training_errors():
     calm = steadiness.course(run(relu, {4: 0.0043}))
     only_test = steadiness.course(run(gelu, {4: 0.008}))
     both = steadiness.course(run(elu, {3: 0.002}, {2: 0.002}))
-    assert steadiness.words([calm], 4) == "Of 1 runs of 4 epochs none ends more than 10 % above its lowest test error."
+    assert steadiness.words([calm], 4) == "Of 1 run of 4 epochs none ends more than 10 % above its lowest test error."
     one = steadiness.words([calm, only_test], 4)
     assert one.startswith("1 of 2 runs of 4 epochs ends more than 10 % above the lowest test error that it had:\n\n- GELU (tanh)")
     assert "at 0.001, seed 2: 0.00800, 2.00 times its lowest, that of epoch 1; its training error has not risen so (1.00 times" in one

@@ -185,7 +185,7 @@ def progress(found: Study) -> None:
         text(f"> **Not run yet.** None of the {planned} runs of scale `{found.scale}` has a record. {_how_to_run(found)}")
     elif found.missing or found.choice_pending:
         more = " More seeds follow once validation has chosen the learning rates." if found.choice_pending else ""
-        state = f"{done} of {planned} runs have a record; this page shows what there is."
+        state = f"{done} of {planned} runs {'has' if done == 1 else 'have'} a record; this page shows what there is."
         text(f"> **Not complete.** {state}{more} {_how_to_run(found)}")
 
 

@@ -116,8 +116,9 @@ def run(
             except KeyboardInterrupt:
                 if not sweep.watched():
                     raise
-                done = f"{len(configs) - len(sweep.missing(configs, book))} of {len(configs)} runs have a record"
-                raise StudyError(f"interrupted: {done}; run this cell again to train the rest") from None
+                done = len(configs) - len(sweep.missing(configs, book))
+                state = f"{done} of {len(configs)} runs {'has' if done == 1 else 'have'} a record"
+                raise StudyError(f"interrupted: {state}; run this cell again to train the rest") from None
         return [record for config in configs if (record := book.get(config.key)) is not None]
 
     planned = plan(None)

@@ -118,7 +118,7 @@ def words(known: list[Course], epochs: int) -> str:
     more = f"more than {round(100 * (ABOVE - 1))} %"
     risen = [c for c in known if c.ratio > ABOVE]
     if not risen:
-        return f"Of {len(known)} runs of {epochs} epochs none ends {more} above its lowest test error."
+        return f"Of {pages.counted(known)} of {epochs} epochs none ends {more} above its lowest test error."
     ends, they = ("ends", "it") if len(risen) == 1 else ("end", "they")
     lines = [f"{len(risen)} of {len(known)} runs of {epochs} epochs {ends} {more} above the lowest test error that {they} had:", ""]
     for c in risen:
