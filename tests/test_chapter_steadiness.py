@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,25 +31,26 @@ def plan(epochs: int = 250, **options) -> list[RunConfig]:
 
 def test_a_course_is_read_off_the_errors_of_each_epoch():
     config = plan(5, activations=["relu"], seeds=[1])[0]
-    made = steadiness.course(run(config, {1: 0.010, 2: 0.0109, 3: 0.002, 4: 0.00221, 5: 0.003}, {3: 0.0025}))
-    assert (made.epoch, made.lowest, made.end) == (3, 0.002, 0.003)
-    assert made.ratio == pytest.approx(1.5)
-    assert made.above == 2, "epochs 4 and 5; epoch 2 is 9 % above what was lowest until then"
+    made = steadiness.course(run(config, {1: 0.010, 2: 0.002, 3: 0.00221, 4: 0.004, 5: 0.00219}, {3: 0.0025}))
+    assert (made.epoch, made.lowest, made.highest, made.end, made.since) == (2, 0.002, 0.004, 0.00219, 3)
+    assert made.ratio == pytest.approx(1.095)
+    assert made.above == 2, "epochs 3 and 4; epoch 1 came before"
     assert made.training == pytest.approx(0.004 / 0.0025)
 
 
-def test_runs_that_rise_are_named_with_their_training_errors():
+def test_runs_that_rise_are_named_though_they_come_back():
     gelu, relu, elu = (plan(4, activations=[name], seeds=[2])[0] for name in ("gelu_tanh", "relu", "elu"))
     calm = steadiness.course(run(relu, {4: 0.0043}))
-    only_test = steadiness.course(run(gelu, {4: 0.008}))
+    back = steadiness.course(run(gelu, {2: 0.003, 3: 0.012, 4: 0.003}))
     both = steadiness.course(run(elu, {3: 0.002}, {2: 0.002}))
-    assert steadiness.words([calm], 4) == "Of 1 run of 4 epochs none ends more than 10 % above its lowest test error."
-    one = steadiness.words([calm, only_test], 4)
-    assert one.startswith("1 of 2 runs of 4 epochs ends more than 10 % above the lowest test error that it had:\n\n- GELU (tanh)")
-    assert "at 0.001, seed 2: 0.00800, 2.00 times its lowest, that of epoch 1; its training error has not risen so (1.00 times" in one
-    two = steadiness.words([calm, only_test, both], 4)
-    assert "2 of 3 runs of 4 epochs end more" in two and "that they had" in two
-    assert "- ELU at 0.001, seed 2: 0.00400, 2.00 times its lowest, that of epoch 3; its training error has risen too (2.00" in two
+    assert steadiness.words([calm], 4) == "Of 1 run of 4 epochs none rose more than 10 % above its lowest test error again."
+    one = steadiness.words([calm, back], 4)
+    assert one.startswith("1 of 2 runs of 4 epochs rose more than 10 % above the lowest test error again:\n\n- GELU (tanh)")
+    assert "at 0.001, seed 2: lowest after epoch 2, 0.00300; so far above it after 1 of the 2 epochs that followed" in one
+    assert "at most 4.00 times; 1.00 times at the end, where the training error is 1.00 times its own lowest." in one
+    two = steadiness.words([calm, back, both], 4)
+    assert "2 of 3 runs of 4 epochs rose more" in two
+    assert "at most 2.00 times; 2.00 times at the end, where the training error is 2.00 times its own lowest." in two
 
 
 def test_the_longest_trainings_are_shown_whatever_the_page_is_about(shown, tmp_path, monkeypatch):
@@ -71,7 +74,7 @@ def test_the_longest_trainings_are_shown_whatever_the_page_is_about(shown, tmp_p
     steadiness.show(page, tmp_path)
     assert {name: set(keys) for name, keys in drawn.items()} == {"mnist-autoencoder-long-0-001": {c.key for c in long}}
     words, table = shown[-2:]
-    assert words.startswith("2 of 4 runs of 250 epochs end") and "seed 2: 0.00900, 3.00 times its lowest" in words
+    assert words.startswith("2 of 4 runs of 250 epochs rose") and "at most 3.00 times; 3.00 times at the end" in words
     row = next(line for line in table.splitlines() if "ReLU" in line)
     assert " 0.00300 " in row and " 200 " in row and " 3.00 " in row
     assert row.split()[-2:] == ["50", "2"], "epochs 201 to 249, a third above the lowest, and the last"
@@ -81,10 +84,36 @@ def test_the_longest_trainings_are_shown_whatever_the_page_is_about(shown, tmp_p
     assert [r.config for r in steadiness.longest(selected, tmp_path).records] == same
 
 
-def test_runs_that_did_not_train_have_no_course(shown, tmp_path):
+def test_runs_that_never_learnt_have_no_course_and_those_that_forgot_have(shown, tmp_path):
     book = ledger.Ledger(tmp_path)
-    diverged, stuck = plan(250, activations=["elu"], seeds=[0, 1])
+    diverged, stuck, forgot = plan(50, activations=["elu"], seeds=[0, 1, 2])
     book.write(synthetic.diverged(diverged))
     book.write(synthetic.finished(stuck, lambda name, epochs: np.full(len(epochs), 0.0672)))
-    steadiness.show(autoencoder.runs("paper", 250, train=False, ledger=tmp_path, **ONE_RATE), tmp_path)
-    assert shown == ["No run that trained has a record yet."]
+
+    def page():
+        return autoencoder.runs("paper", 50, train=False, ledger=tmp_path, activations=["elu"], **ONE_RATE)
+
+    steadiness.show(page(), tmp_path)
+    assert shown == ["No run that learnt anything has a record yet."]
+
+    shown.clear()
+    book.write(run(forgot, {50: 0.0676}, {50: 0.0674}))
+    longer = replace(diverged, epochs=250)
+    book.write(synthetic.diverged(longer))
+    assert steadiness.longest(page(), tmp_path).planned[0].epochs == 50, "a longer one that diverged hides nothing"
+    steadiness.show(page(), tmp_path)
+    assert shown[0].startswith("1 of 1 run of 50 epochs rose")
+    assert "16.9 times at the end" in shown[0]
+    assert shown[0].endswith("\n\nLeft out: 1 that diverged and 1 that never learnt more than the mean image.")
+
+
+def test_errors_are_drawn_as_they_were_measured(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(pages, "figure", lambda figure, *about: drawn.append(figure))
+    book = ledger.Ledger(tmp_path)
+    book.write(run(plan(50, activations=["gelu_tanh"], seeds=[0])[0]))
+    book.write(run(plan(250, activations=["gelu_tanh"], seeds=[0])[0], {225: 0.04}))
+    page = autoencoder.runs("paper", 50, train=False, ledger=tmp_path, activations=["gelu_tanh"], seeds=[0], **ONE_RATE)
+    steadiness.show(page, tmp_path)
+    ours = [line for line in drawn[0].axes[1].lines if line.get_gid() == "gelu_tanh test"]
+    assert [max(line.get_ydata()) for line in ours] == [0.04]

@@ -61,8 +61,16 @@ def fate(record: RunRecord) -> str:
     answering the mean image) or TRAINED."""
     if judging.diverged(record):
         return DIVERGED
-    mean_image = judging.MEAN_IMAGE_ERROR[record.config.dataset]
-    return STUCK if record.final["train_loss"] > mean_image / (1 + statistics.MARGIN) else TRAINED
+    return TRAINED if record.final["train_loss"] <= _learnt(record) else STUCK
+
+
+def learnt(record: RunRecord) -> bool:
+    """Whether a finished run's training error was, after any epoch, low enough for TRAINED."""
+    return record.status == "finished" and min(record.curves["train_loss_epoch"]) <= _learnt(record)
+
+
+def _learnt(record: RunRecord) -> float:
+    return judging.MEAN_IMAGE_ERROR[record.config.dataset] / (1 + statistics.MARGIN)
 
 
 def test_errors(runs: Sequence[RunRecord]) -> pd.Series:
@@ -191,14 +199,15 @@ def errors_figure(found: Study) -> None:
 
 
 @figures.typeset
-def curves(found: Study, rate: float) -> Figure:
-    """Training and test error over the epochs at a learning rate, over the published curves."""
+def curves(found: Study, rate: float, *, smoothed: bool = True) -> Figure:
+    """Training and test error over the epochs at a learning rate, over the published curves; the test error as it was measured if
+    it is not to be `smoothed` as the paper's is."""
     figure, axes = figures.panels(2, height=2.7, sharex=True)
     names, epochs = names_of(found, rate), found.planned[0].epochs
     compared = False
     for ax, split in zip(axes, ("train", "test"), strict=True):
         for name in names:
-            figures.band(ax, name, *_ours(runs_of(found, name, rate), split), gid=f"{name} {split}")
+            figures.band(ax, name, *_ours(runs_of(found, name, rate), split, smoothed), gid=f"{name} {split}")
             paper = paper_curve(name, rate, split, epochs) if experiment.is_mnist(found) else pd.DataFrame()
             if len(paper):
                 compared = True
@@ -215,21 +224,22 @@ def curves(found: Study, rate: float) -> Figure:
     return figure
 
 
-def each_seed(found: Study, rate: float) -> UIElement:
+def each_seed(found: Study, rate: float, *, smoothed: bool = True) -> UIElement:
     """`curves` at a learning rate, one for each run, without the paper's."""
     runs = [run for name in names_of(found, rate) for run in runs_of(found, name, rate)]
     panels = []
     for split, title in (("train", "Training error"), ("test", "Test error")):
         lines = []
         for run in runs:
-            epochs, values = _ours([run], split)
+            epochs, values = _ours([run], split, smoothed)
             lines.append((run, epochs, values[0]))
         panels.append(interactive.Panel(title, "mean square", lines))
     return interactive.curves(panels)
 
 
-def _ours(runs: Sequence[RunRecord], split: str) -> tuple[Array, Array]:
-    """Epochs [points] and errors [runs, points], smoothed as the paper's are; infinite where a diverged run has no more values.
+def _ours(runs: Sequence[RunRecord], split: str, smoothed: bool) -> tuple[Array, Array]:
+    """Epochs [points] and errors [runs, points], on request smoothed as the paper's are; infinite where a diverged run has no more
+    values.
 
     A training error is its epoch's mean and stands in the middle of the epoch, as the published bands' do.
     """
@@ -238,7 +248,8 @@ def _ours(runs: Sequence[RunRecord], split: str) -> tuple[Array, Array]:
     values: Array = np.full((len(runs), config.epochs), np.inf)
     for row, run in zip(values, runs, strict=True):
         logged = run.curves.get(curve, [])[: config.epochs]
-        row[: len(logged)] = published.smooth(logged, smoothing(config.learning_rate) if split == "test" else 0.0)
+        b = smoothing(config.learning_rate) if smoothed and split == "test" else 0.0
+        row[: len(logged)] = published.smooth(logged, b)
     epochs = np.arange(1.0, config.epochs + 1)
     return (epochs - 0.5 if split == "train" else epochs), values
 

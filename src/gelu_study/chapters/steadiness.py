@@ -19,19 +19,25 @@ ABOVE = 1.1
 
 @dataclass(frozen=True)
 class Course:
-    """How a run's errors, one an epoch, went on after they were lowest."""
+    """How a run's errors, one an epoch, went on after the test error was lowest."""
 
     run: RunRecord
     epoch: int  #: after which the test error was lowest, counted from 1
     lowest: float  #: test error then
     end: float  #: test error after the last epoch
-    above: int  #: epochs after which the test error was more than `ABOVE` times its lowest until then
+    highest: float  #: greatest test error since, itself included
+    above: int  #: epochs since after which the test error was more than `ABOVE` times its lowest
     training: float  #: the last epoch's mean training error over the lowest epoch's
 
     @property
     def ratio(self) -> float:
         """Test error at the end over its lowest."""
         return self.end / self.lowest
+
+    @property
+    def since(self) -> int:
+        """Epochs after the one of the lowest test error."""
+        return self.run.config.epochs - self.epoch
 
 
 def longest(found: Study, folder: str | os.PathLike[str] | None = None) -> Study:
@@ -49,32 +55,34 @@ def longest(found: Study, folder: str | os.PathLike[str] | None = None) -> Study
         train=False,
         ledger=folder,
     )
-    return long if long.records else found
+    return long if courses(long) else found
 
 
 def course(run: RunRecord) -> Course:
     """What became of the errors of a finished run."""
     test = np.array(run.curves["test_loss"])
     training = np.array(run.curves["train_loss_epoch"])
-    until_then = np.minimum.accumulate(test)
+    lowest = int(test.argmin())
+    since = test[lowest:]
     return Course(
         run,
-        int(test.argmin()) + 1,
-        float(test.min()),
+        lowest + 1,
+        float(test[lowest]),
         float(test[-1]),
-        int((test > ABOVE * until_then).sum()),
+        float(since.max()),
+        int((since > ABOVE * test[lowest]).sum()),
         float(training[-1] / training.min()),
     )
 
 
 def courses(found: Study) -> list[Course]:
-    """Of each run that trained, by learning rate from the greatest, activation in the order of figures, and seed."""
+    """Of each finished run that learnt anything, by learning rate from the greatest, activation as in the figures, and seed."""
     return [
         course(run)
         for rate in autoencoder.rates(found)
         for name in autoencoder.names_of(found, rate)
         for run in autoencoder.runs_of(found, name, rate)
-        if autoencoder.fate(run) == autoencoder.TRAINED
+        if autoencoder.learnt(run)
     ]
 
 
@@ -83,12 +91,12 @@ def show(found: Study, folder: str | os.PathLike[str] | None = None) -> None:
     long = longest(found, folder)
     known = courses(long)
     if not known:
-        pages.text("No run that trained has a record yet.")
+        pages.text("No run that learnt anything has a record yet.")
         return
     if long is not found:
         _curves(long)
     epochs = long.planned[0].epochs
-    pages.text(words(known, epochs))
+    pages.text(words(known, epochs) + _left_out(long, known))
     rows = []
     for rate in autoencoder.rates(long):
         for name in autoencoder.names_of(long, rate):
@@ -100,36 +108,42 @@ def show(found: Study, folder: str | os.PathLike[str] | None = None) -> None:
                         "activation": experiment.title(name),
                         "lowest": _range([c.lowest for c in these]),
                         "after epoch": _range([c.epoch for c in these], whole=True),
+                        "highest since / lowest": _range([c.highest / c.lowest for c in these]),
                         "end / lowest": _range([c.ratio for c in these]),
-                        "training, end / lowest": _range([c.training for c in these]),
                         "epochs above": _range([c.above for c in these], whole=True),
                         "n": str(len(these)),
                     }
                 )
     caption = (
-        f"Test error over {epochs} epochs, least and greatest of n runs: its lowest, the error at the end over that, the same for "
-        f"the training error, and the number of epochs more than {round(100 * (ABOVE - 1))} % above the lowest until then."
+        f"Test error over {epochs} epochs, least and greatest of n runs: its lowest, the highest since and that at the end over it, and "
+        f"the number of epochs since that were more than {round(100 * (ABOVE - 1))} % above it."
     )
     pages.table(pd.DataFrame(rows), "mnist-autoencoder-steadiness", caption, [c.run.config.key for c in known])
 
 
 def words(known: list[Course], epochs: int) -> str:
-    """Which runs end above their lowest test error, and whether their training errors do."""
+    """Which runs rose above their lowest test error again, how far, and where they and their training errors end."""
     more = f"more than {round(100 * (ABOVE - 1))} %"
-    risen = [c for c in known if c.ratio > ABOVE]
+    risen = [c for c in known if c.above]
     if not risen:
-        return f"Of {pages.counted(known)} of {epochs} epochs none ends {more} above its lowest test error."
-    ends, they = ("ends", "it") if len(risen) == 1 else ("end", "they")
-    lines = [f"{len(risen)} of {len(known)} runs of {epochs} epochs {ends} {more} above the lowest test error that {they} had:", ""]
+        return f"Of {pages.counted(known)} of {epochs} epochs none rose {more} above its lowest test error again."
+    lines = [f"{len(risen)} of {pages.counted(known)} of {epochs} epochs rose {more} above the lowest test error again:", ""]
     for c in risen:
         config = c.run.config
-        too = "has risen too" if c.training > ABOVE else "has not risen so"
         lines.append(
-            f"- {activations.title(config.activation)} at {pages.rate(config.learning_rate)}, seed {config.seed}: "
-            f"{pages.number(c.end)}, {pages.number(c.ratio)} times its lowest, that of epoch {c.epoch}; its training error {too} "
-            f"({pages.number(c.training)} times its lowest)."
+            f"- {activations.title(config.activation)} at {pages.rate(config.learning_rate)}, seed {config.seed}: lowest after epoch {c.epoch}, "
+            f"{pages.number(c.lowest)}; so far above it after {c.above} of the {c.since} epochs that followed, at "
+            f"most {pages.number(c.highest / c.lowest)} times; {pages.number(c.ratio)} times at the end, where the training error is "
+            f"{pages.number(c.training)} times its own lowest."
         )
     return "\n".join(lines)
+
+
+def _left_out(long: Study, known: list[Course]) -> str:
+    lost = sum(run.status != "finished" for run in long.records)
+    idle = len(long.records) - len(known) - lost
+    parts = [f"{lost} that diverged"] * bool(lost) + [f"{idle} that never learnt more than the mean image"] * bool(idle)
+    return f"\n\nLeft out: {' and '.join(parts)}." if parts else ""
 
 
 def _curves(long: Study) -> None:
@@ -138,13 +152,15 @@ def _curves(long: Study) -> None:
         shown = long.table[long.table["learning_rate"] == rate]
         if not len(shown) or (shown["status"] != "finished").all():
             continue
-        of = " over the paper's (dotted)" if rate in published.AUTOENCODER else ""
-        sentence = f"Learning rate {pages.rate(rate)}, {epochs} epochs{of}: the runs that there are so far."
+        compared = rate in published.AUTOENCODER and any(name in published.NAMES for name in autoencoder.names_of(long, rate))
+        of = ", over the paper's (dotted), which are smoothed" if compared and experiment.is_mnist(long) else ""
+        so_far = " These are the runs that there are so far." if long.missing else ""
+        sentence = f"Learning rate {pages.rate(rate)}, {epochs} epochs, as measured{of}.{so_far}"
         name = f"mnist-autoencoder-long-{pages.rate(rate).replace('.', '-')}"
         alt = f"Training and test reconstruction error over {epochs} epochs at a learning rate of {pages.rate(rate)}"
         caption = figures.caption(shown, long.scale, sentence, bands=True)
-        pages.figure(autoencoder.curves(long, rate), name, alt, caption, shown["key"])
-        interactive.show(autoencoder.each_seed(long, rate), f"{name}-each-seed", interactive.EACH_SEED)
+        pages.figure(autoencoder.curves(long, rate, smoothed=False), name, alt, caption, shown["key"])
+        interactive.show(autoencoder.each_seed(long, rate, smoothed=False), f"{name}-each-seed", interactive.EACH_SEED)
 
 
 def _range(values: list[float] | list[int], whole: bool = False) -> str:
