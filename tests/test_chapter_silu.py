@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 import synthetic
-from gelu_study import claims, pages, protocols, published, study
+from gelu_study import claims, pages, protocols, published
 from gelu_study.chapters import silu
 from gelu_study.runs import RunConfig, RunRecord
-from gelu_study.study import Study
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -26,9 +25,9 @@ def made_up(config: RunConfig) -> RunRecord:
     return synthetic.finished(config, lambda name, epochs: level * jitter * (1e-3 / config.learning_rate) ** 0.1 * 2 / (1 + epochs))
 
 
-def found(names: list[str] = NAMES) -> Study:
-    records = [made_up(config) for config in protocols.plan("mnist-classifier", "paper", activations=names)]
-    return study.run("mnist-classifier", "paper", activations=NAMES, train=False, ledger=synthetic.Held(records))
+def found(names: list[str] = NAMES, **selection) -> silu.Behind:
+    records = [made_up(config) for config in protocols.plan("mnist-classifier", "paper", activations=names, **selection)]
+    return silu.runs("paper", ledger=synthetic.Held(records))
 
 
 def test_the_answer_names_what_differs(shown):
@@ -36,7 +35,7 @@ def test_the_answer_names_what_differs(shown):
     answer, beside = shown
     assert answer.startswith("**No.** GELU's training loss is")
     assert "keep probability 0.5: GELU's final training loss is 2" in answer and "% higher than SiLU's" in answer
-    assert "the validation loss is 2" in beside and "the test error is 2" in beside
+    assert "GELU's validation loss is 2" in beside and "GELU's test error is 2" in beside and "% higher than SiLU's" in beside
     assert "without dropout" not in beside, "what holds 1 is not named"
 
 
@@ -64,6 +63,34 @@ def test_without_runs_of_silu_the_section_says_how_to_train_them(shown):
     silu.answer(others)
     silu.table(others)
     assert len(shown) == 1 and "gelu-study run mnist-classifier --scale paper --activations silu" in shown[0]
+
+
+def test_without_the_others_gelu_and_silu_are_still_judged(shown):
+    pair = found(["gelu_tanh", "silu"])
+    silu.answer(pair)
+    silu.table(pair)
+    assert shown[0].startswith("**No.** GELU's training loss is")
+    assert shown[-1].count("GELU (tanh) / SiLU") == 2 and "SiLU / ReLU" not in shown[-1]
+
+
+def test_an_incomplete_grid_is_said_and_nothing_is_claimed_of_it(shown):
+    part = found(learning_rates=[1e-3])
+    silu.answer(part)
+    silu.table(part)
+    assert len(shown) == 1 and shown[0].startswith("> **Not complete.** 20 of 60 runs of GELU and SiLU are recorded")
+    assert "--activations silu --seeds 0,1,2,3,4`" in shown[0]
+
+
+def test_of_a_single_seed_no_difference_is_said_to_be_absent(shown):
+    records = [made_up(config) for config in protocols.plan("mnist-classifier", "paper", activations=NAMES, seeds=[0])]
+    silu.answer(silu.runs("paper", [0], synthetic.Held(records)))
+    assert len(shown) == 1 and "interval" not in shown[0]
+
+
+def test_the_section_is_about_the_page_s_own_selection():
+    behind = silu.runs("quick", dataset="digits", learning_rates=[1e-3], keep_probabilities=[1.0])
+    for config in behind.pair.planned + behind.others.planned:
+        assert (config.dataset, config.learning_rate, config.keep_probability) == ("digits", 1e-3, 1.0)
 
 
 def test_the_page_and_the_verdict_agree(shown):

@@ -115,8 +115,8 @@ def show(found: Study, folder: str | os.PathLike[str] | None = None) -> None:
                     }
                 )
     caption = (
-        f"Test error over {epochs} epochs, least and greatest of n runs: its lowest, the highest since and that at the end over it, and "
-        f"the number of epochs since that were more than {round(100 * (ABOVE - 1))} % above it."
+        f"Test error over {epochs} epochs, least and greatest of n runs: lowest, the highest since and that at the end over it, "
+        f"and the number of epochs since that were more than {round(100 * (ABOVE - 1))} % above it."
     )
     pages.table(pd.DataFrame(rows), "mnist-autoencoder-steadiness", caption, [c.run.config.key for c in known])
 
@@ -130,11 +130,11 @@ def words(known: list[Course], epochs: int) -> str:
     lines = [f"{len(risen)} of {pages.counted(known)} of {epochs} epochs rose {more} above the lowest test error again:", ""]
     for c in risen:
         config = c.run.config
+        run = f"{activations.title(config.activation)} at {pages.rate(config.learning_rate)}, seed {config.seed}"
+        highest, ratio, training = (pages.number(value) for value in (c.highest / c.lowest, c.ratio, c.training))
         lines.append(
-            f"- {activations.title(config.activation)} at {pages.rate(config.learning_rate)}, seed {config.seed}: lowest after epoch {c.epoch}, "
-            f"{pages.number(c.lowest)}; so far above it after {c.above} of the {c.since} epochs that followed, at "
-            f"most {pages.number(c.highest / c.lowest)} times; {pages.number(c.ratio)} times at the end, where the training error is "
-            f"{pages.number(c.training)} times its own lowest."
+            f"- {run}: lowest after epoch {c.epoch}, {pages.number(c.lowest)}; so far above it after {c.above} of the {c.since} epochs "
+            f"that followed, at most {highest} times; {ratio} times at the end, where the training error is {training} times its own lowest."
         )
     return "\n".join(lines)
 
