@@ -235,13 +235,43 @@ def test_networks_that_were_trained_twice_are_compared_where_the_shorter_run_end
             book.write(elsewhere(dataclasses.replace(config, epochs=250), earlier))
     precision.repeated(autoencoder.runs("paper", epochs, train=False, ledger=tmp_path, **one_rate), tmp_path)
     text, table = shown
-    assert text.startswith(f"**Trained twice.** 2 of these networks were trained a second time from the start, for {300 - epochs}")
-    there, here = "on Abacus, with products by oneDNN", "on made up"
-    assert (f": {there}; those above {here}." if epochs == 50 else f": {here}; those above {there}.") in text
+    assert text.startswith(f"**Trained twice.** 2 of these networks were also trained from the start for {300 - epochs} epochs")
+    there, here = "on Abacus with products by oneDNN (2 runs)", "on made up (2 runs)"
+    assert (f": {there}; the runs above: {here}." if epochs == 50 else f": {here}; the runs above: {there}.") in text
     if epochs == 50:
-        assert "In 1 of 2 settings every such pair is no further apart than the seeds are." in text
+        assert "In 1 of 2 settings with several seeds every such pair is no further apart than the seeds are." in text
         assert "1.001 to 1.001" in table and "1.500 to 1.500" in table
     assert len(set(keys)) == 4
+
+
+def test_a_twin_that_diverged_is_no_agreement_and_one_seed_has_no_spread(shown, monkeypatch):
+    monkeypatch.setattr(pages, "table", lambda frame, name, caption, keys: shown.append(frame.to_string()))
+    configs = protocols.plan("mnist-autoencoder", "paper", epochs=2, learning_rates=[1e-3], activations=["elu"])
+
+    def compared(seeds: list[int]) -> str:
+        records = [made_up(config) for config in configs if config.seed in seeds]
+        twins = [synthetic.diverged(dataclasses.replace(config, precision="bfloat16")) for config in configs if config.seed == 0]
+        book = synthetic.Held([*records, *twins])
+        options = {"epochs": 2, "learning_rates": [1e-3], "activations": ["elu"], "seeds": seeds, "train": False, "ledger": book}
+        monkeypatch.setattr(precision, "_ledger", lambda folder: book)
+        precision.agreement(study.run("mnist-autoencoder", "paper", **options))
+        return shown[-2]
+
+    assert "In 0 of 1 settings with several seeds" in compared([0, 1, 2])
+    assert "∞ to ∞" in shown[-1]
+    assert "None of them has a second seed" in compared([0])
+    assert "–" in shown[-1]
+
+
+def test_runs_that_went_on_from_one_checkpoint_are_not_called_apart(shown, tmp_path):
+    config = protocols.plan("mnist-autoencoder", "paper", epochs=50, learning_rates=[1e-3], seeds=[0], activations=["elu"])[0]
+    book = ledger.Ledger(tmp_path)
+    for epochs, started in ((50, "2026-02-02"), (250, "2026-03-03")):
+        made = synthetic.finished(dataclasses.replace(config, epochs=epochs), lambda name, at: 0.1 / at)
+        where = {**made.environment, "started": started, "earlier": [{"started": "2026-01-01"}]}
+        book.write(dataclasses.replace(made, environment=where))
+    precision.repeated(autoencoder.runs("paper", 50, train=False, ledger=tmp_path, learning_rates=[1e-3], seeds=[0]), tmp_path)
+    assert shown == []
 
 
 def test_without_records_the_page_says_so(shown, tmp_path):

@@ -164,16 +164,26 @@ def test_of_a_single_rate_no_choice_is_spoken(monkeypatch):
     assert said[-1].startswith("A learning rate of 0.001 is the only one")
 
 
+def test_of_an_unfinished_grid_nothing_is_said_to_be_chosen(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(pages, "text", said.append)
+    planned = protocols.plan("mnist-classifier", "paper", learning_rates=[1e-3])
+    held = synthetic.Held([synthetic.finished(config, lambda name, epochs: 0.1 / epochs) for config in planned])
+    pages.rates_table(study.run("mnist-classifier", "paper", train=False, ledger=held))
+    assert said == ["No learning rate can be chosen while the grid of learning rates is incomplete."]
+
+
 def test_the_library_of_the_products_is_named_where_it_is_not_the_usual_one(monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(pages, "text", said.append)
     planned = protocols.plan("mnist-autoencoder", "paper", learning_rates=[1e-3])
     records = [synthetic.finished(config, lambda name, epochs: 0.01 / epochs) for config in planned]
-    for place in (0, 4):
-        where = {**records[place].environment, "products": "onednn"}
+    for place, where in enumerate([{"products": "onednn"}, {"earlier": [{"products": "onednn", "device_name": "Abacus"}]}]):
+        where = {**records[place].environment, **where}
         records[place] = dataclasses.replace(records[place], environment=where)
-    for held, words in ((records, "; oneDNN took the matrix products of 2 of the runs."), (records[1:4], "float32.")):
+    for held, words in ((records, "; oneDNN took matrix products of 2 of the runs."), (records[2:], "float32.")):
         found = study.run("mnist-autoencoder", "paper", learning_rates=[1e-3], train=False, ledger=synthetic.Held(held))
         pages.provenance(found)
         device = next(line for line in said.pop().splitlines() if line.startswith("- **Device:**"))
         assert device.endswith(words)
+        assert ("Abacus" in device) == (held is records)

@@ -278,12 +278,12 @@ def verdict_table(found: Study, name: str = "mnist-classifier-verdicts") -> None
 
 def rates_table(found: Study, name: str = "mnist-classifier-learning-rates") -> None:
     """The learning rates that validation chose, or that it cannot choose yet."""
-    choices = statistics.choose_learning_rates(found.table) if len(found.records) else pd.DataFrame()
+    choices = statistics.choose_learning_rates(found.table) if found.chosen else pd.DataFrame()
     if choices.empty:
         text("No learning rate can be chosen while the grid of learning rates is incomplete.")
         return
     tried = ", ".join(rate(value) for value in sorted(found.table["learning_rate"].unique(), reverse=True))
-    if found.table["learning_rate"].nunique() == 1:
+    if len({config.learning_rate for config in found.planned}) == 1:
         text(f"A learning rate of {tried} is the only one of these runs: there was nothing to choose from.")
         return
     rows = [
@@ -458,14 +458,16 @@ def provenance(found: Study, repository: str = "") -> None:
     runs, first = found.table, found.planned[0]
     splits = dict.fromkeys((config.train_examples, config.validation_examples) for config in found.planned)
     parts = [f"{train:,} training and {f'{held_out:,}' if held_out else 'no'} validation examples" for train, held_out in splits]
-    onednn = sum(record.environment.get("products") == products.ONEDNN for record in found.records)
+    parts_of = [[record.environment, *record.environment.get("earlier", [])] for record in found.records]
+    onednn = sum(any(part.get("products") == products.ONEDNN for part in made) for made in parts_of)
+    devices = pd.Series([part.get("device_name") for made in parts_of for part in made])
     lines = [
         f"- **Runs:** {len(runs)} of {len(found.planned)} planned, {int((runs['status'] == 'diverged').sum())} of them diverged; "
         f"scale `{found.scale}`, {first.epochs} epochs, {runs['seed'].nunique()} seeds.",
         f"- **Data:** {first.dataset}, {' or '.join(parts)}, "
         f"SHA-256 `{first.dataset_sha256[:16]}…` (in full on [the record's page](record.html)).",
-        f"- **Device:** {_listed(runs['device_name'])} ({_listed(runs['device'])}); PyTorch {_listed(runs['torch'])}; "
-        f"{_listed(runs['precision'])}{f'; oneDNN took the matrix products of {onednn} of the runs' if onednn else ''}.",
+        f"- **Device:** {_listed(devices)} ({_listed(runs['device'])}); PyTorch {_listed(runs['torch'])}; "
+        f"{_listed(runs['precision'])}{f'; oneDNN took matrix products of {onednn} of the runs' if onednn else ''}.",
         f"- **Date:** {dates(runs)}.",
         f"- **Code:** {revisions(runs, repository)}.",
     ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +13,7 @@ import pandas as pd
 
 from gelu_study import judging, pages, paths
 from gelu_study.chapters import autoencoder, experiment
-from gelu_study.ledger import Ledger
+from gelu_study.ledger import Ledger, WithOwn
 from gelu_study.runs import RunRecord
 from gelu_study.study import Study
 from gelu_study.training import products
@@ -23,7 +25,7 @@ def agreement(found: Study, folder: str | os.PathLike[str] | None = None) -> Non
     """Runs that differ from those shown by the precision of the matrix products alone: how far the errors are apart, against the
     spread between seeds. Says nothing where the ledger has none."""
     own = found.planned[0].precision
-    book = Ledger(folder or paths.LEDGER)
+    book = _ledger(folder)
     rows, pairs = compared(found, lambda run: book.get(replace(run.config, precision=_other(own)).key))
     if not rows:
         return
@@ -39,7 +41,7 @@ def repeated(found: Study, folder: str | os.PathLike[str] | None = None) -> None
     comparison, at the last epoch of the shorter. Says nothing where the ledger has none."""
     own = found.planned[0].epochs
     other = judging.REDUCED_EPOCHS if own != judging.REDUCED_EPOCHS else autoencoder.PAPER_EPOCHS
-    book = Ledger(folder or paths.LEDGER)
+    book = _ledger(folder)
 
     def apart(run: RunRecord) -> RunRecord | None:
         again = book.get(replace(run.config, epochs=other).key)
@@ -49,17 +51,26 @@ def repeated(found: Study, folder: str | os.PathLike[str] | None = None) -> None
     if not rows:
         return
     here, there = (_where([pair[place] for pair in pairs]) for place in (0, 1))
+    count = "1 of these networks was" if len(pairs) == 1 else f"{len(pairs)} of these networks were"
     pages.text(
-        f"**Trained twice.** {len(pairs)} of these networks were trained a second time from the start, for {other} epochs: "
-        f"{there}; those above {here}. {_apart(rows)}"
+        f"**Trained twice.** {count} also trained from the start for {other} epochs: {there}; the runs above: {here}. "
+        f"{_apart(rows)}"
     )
     first = min(own, other)
-    _table(rows, pairs, f"second / first, epoch {first}", "mnist-autoencoder-repeated", f"Test error after {first} epochs")
+    ratio = f"run of {other} epochs / run of {own}"
+    _table(rows, pairs, ratio, "mnist-autoencoder-repeated", f"Test error after {first} epochs")
+
+
+def _ledger(folder: str | os.PathLike[str] | None) -> Ledger:
+    return Ledger(folder) if folder else WithOwn(paths.OWN, paths.LEDGER)
 
 
 def _apart(rows: Sequence[dict[str, Any]]) -> str:
-    within = sum(bool(row["within"]) for row in rows)
-    return f"In {within} of {len(rows)} settings every such pair is no further apart than the seeds are."
+    several = [row for row in rows if row["seeds"] > 1]
+    if not several:
+        return "None of them has a second seed, to tell how far apart seeds are."
+    within = sum(row["within"] for row in several)
+    return f"In {within} of {len(several)} settings with several seeds every such pair is no further apart than the seeds are."
 
 
 def _table(rows: Sequence[dict[str, Any]], pairs: Sequence[_Pair], ratio: str, name: str, what: str) -> None:
@@ -68,50 +79,72 @@ def _table(rows: Sequence[dict[str, Any]], pairs: Sequence[_Pair], ratio: str, n
             "rate": pages.rate(row["rate"]),
             "activation": experiment.title(row["activation"]),
             ratio: f"{pages.number(min(row['ratios']), 4)} to {pages.number(max(row['ratios']), 4)}",
-            "seeds, most / least": pages.number(row["spread"], 4),
+            "seeds, most / least": pages.number(row["spread"], 4) if row["seeds"] > 1 else "–",
             "pairs": str(len(row["ratios"])),
         }
         for row in rows
     ]
-    caption = f"{what}: least and greatest ratio of pairs of the same seed, and greatest over least error of the seeds."
+    caption = (
+        f"{what}: least and greatest ratio of pairs of the same seed, and greatest over least error of the seeds. The error of a "
+        "run that had diverged until then is infinite."
+    )
     pages.table(pd.DataFrame(shown), name, caption, [record.config.key for pair in pairs for record in pair])
 
 
 def compared(found: Study, twin: Callable[[RunRecord], RunRecord | None]) -> tuple[list[dict[str, Any]], list[_Pair]]:
-    """For each setting in which finished runs have finished twins: rate, activation, ratios of the twins' test errors to those of
-    the runs, after as many epochs as both have; spread (greatest over least error of all seeds of the runs, then), within (no ratio
-    exceeds the spread). And the pairs."""
+    """For each setting in which runs have twins: rate, activation, ratios of the twins' test errors to those of the runs, after as
+    many epochs as both have; seeds, the number of runs; spread, greatest over least error of all of these, then; within, whether no
+    ratio exceeds the spread. And the pairs. The error of a run that had diverged is infinite; two such are equal."""
     rows, pairs = [], []
     for rate in autoencoder.rates(found):
         for name in autoencoder.names_of(found, rate):
-            here = [r for r in autoencoder.runs_of(found, name, rate) if r.status == "finished"]
-            twins = [(r, other) for r in here if (other := twin(r)) and other.status == "finished"]
+            here = autoencoder.runs_of(found, name, rate)
+            twins = [(run, other) for run in here if (other := twin(run))]
             if not twins:
                 continue
             epochs = min(twins[0][0].config.epochs, twins[0][1].config.epochs)
-            errors = [r.curves["test_loss"][epochs - 1] for r in here]
-            ratios = [other.curves["test_loss"][epochs - 1] / r.curves["test_loss"][epochs - 1] for r, other in twins]
-            spread = max(errors) / min(errors)
+            ratios = [_over(_error(other, epochs), _error(run, epochs)) for run, other in twins]
+            errors = [_error(run, epochs) for run in here]
+            spread = _over(max(errors), min(errors))
             within = all(1 / spread <= ratio <= spread for ratio in ratios)
-            rows.append({"rate": rate, "activation": name, "ratios": ratios, "spread": spread, "within": within})
+            rows.append(
+                {"rate": rate, "activation": name, "ratios": ratios, "seeds": len(here), "spread": spread, "within": within}
+            )
             pairs += twins
     return rows, pairs
 
 
+def _error(run: RunRecord, epochs: int) -> float:
+    logged = run.curves.get("test_loss", [])
+    return logged[epochs - 1] if len(logged) >= epochs else math.inf
+
+
+def _over(one: float, other: float) -> float:
+    return 1.0 if one == other else one / other
+
+
 def _went_on(one: RunRecord, other: RunRecord) -> bool:
-    """Whether the longer of two runs began where the shorter ended."""
-    long, short = sorted((one, other), key=lambda r: -r.config.epochs)
-    parts = [long.environment, *long.environment.get("earlier", [])]
-    return short.environment.get("started") in [part.get("started") for part in parts]
+    """Whether two runs share a part of their training: one went on where the other ended, or both did from one checkpoint."""
+    starts = [
+        {part.get("started") for part in (run.environment, *run.environment.get("earlier", []))} - {None} for run in (one, other)
+    ]
+    return bool(starts[0] & starts[1])
 
 
 def _where(records: Sequence[RunRecord]) -> str:
-    """"On an Abacus with products by oneDNN" of the records."""
-    said = {
-        (str(r.environment.get("device_name", "an unknown device")), r.environment.get("products") == products.ONEDNN)
-        for r in records
-    }
-    return " and ".join(f"on {name}" + ", with products by oneDNN" * onednn for name, onednn in sorted(said))
+    """"On an Abacus with products by oneDNN (2 runs)" of the records, for each such machine."""
+    counts = Counter(_machines(record) for record in records)
+    return " and ".join(f"on {name} ({pages.counted(range(n))})" for name, n in sorted(counts.items()))
+
+
+def _machines(record: RunRecord) -> str:
+    """All that a run was trained on, part by part."""
+    parts = [record.environment, *record.environment.get("earlier", [])]
+    said = [
+        f"{part.get('device_name', 'an unknown device')}{' with products by oneDNN' * (part.get('products') == products.ONEDNN)}"
+        for part in reversed(parts)
+    ]
+    return ", then ".join(dict.fromkeys(said))
 
 
 def _other(precision: str) -> str:

@@ -133,8 +133,9 @@ def words(known: list[Course], epochs: int) -> str:
         run = f"{activations.title(config.activation)} at {pages.rate(config.learning_rate)}, seed {config.seed}"
         highest, ratio, training = (pages.number(value) for value in (c.highest / c.lowest, c.ratio, c.training))
         lines.append(
-            f"- {run}: lowest after epoch {c.epoch}, {pages.number(c.lowest)}; so far above it after {c.above} of the {c.since} epochs "
-            f"that followed, at most {highest} times; {ratio} times at the end, where the training error is {training} times its own lowest."
+            f"- {run}: lowest after epoch {c.epoch}, {pages.number(c.lowest)}; so far above it after {c.above} of the {c.since} "
+            f"epochs that followed, at most {highest} times; {ratio} times at the end, where the training error is {training} "
+            "times its own lowest."
         )
     return "\n".join(lines)
 
