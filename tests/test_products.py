@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from gelu_study import datasets, protocols, training, verification
 from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import ConfigurationError
 from gelu_study.runs import RunConfig, RunRecord
+from gelu_study.sweep import worker
 from gelu_study.training import products
 
 HERE = products.available(products.ONEDNN)  # not on a processor with matrix units for bfloat16, nor on ARM
@@ -35,7 +37,7 @@ def error_of_products() -> float:
 def test_products_are_float32_or_refused():
     assert products.in_use() == products.DEFAULT
     if not HERE:
-        with pytest.raises(ConfigurationError, match="on this processor"), products.taken_by(products.ONEDNN):
+        with pytest.raises(ConfigurationError, match=r"rounds their factors|another library"), products.taken_by(products.ONEDNN):
             pass
     else:
         with products.taken_by(products.ONEDNN):
@@ -46,7 +48,8 @@ def test_products_are_float32_or_refused():
 
 def test_a_library_that_rounds_is_refused_and_the_setting_goes_back(monkeypatch):
     monkeypatch.setattr(products, "_ROUNDED", 0.0)  # any error is too large
-    with pytest.raises(ConfigurationError, match="on this processor"), products.taken_by(products.ONEDNN):
+    monkeypatch.setattr(products.torch, "equal", lambda one, other: False)  # where nothing changes, too
+    with pytest.raises(ConfigurationError, match="rounds their factors"), products.taken_by(products.ONEDNN):
         pass
     assert products.in_use() == products.DEFAULT
 
@@ -114,3 +117,35 @@ def test_verification_takes_the_records_library(configs):
     assert row.identical
     elsewhere = replace(record, environment={**record.environment, "products": "a library of the future"})
     assert verification._way(elsewhere)[1] == products.DEFAULT
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_verification_asks_for_the_records_library_where_it_is_to_be_had(configs, monkeypatch, there):
+    record = trained(configs[:1])[0]
+    recorded = replace(record, environment={**record.environment, "products": "onednn"})
+    asked: list[str] = []
+
+    def train(configs, *about, library, **how):
+        asked.append(library)
+        return iter([recorded])
+
+    monkeypatch.setattr(products, "available", lambda library: there)
+    monkeypatch.setattr(verification.training, "train", train)
+    verification.again([recorded], [recorded], torch.device("cpu"))
+    assert asked == ["onednn" if there else "default"]
+
+
+def test_a_worker_takes_the_clients_library_or_is_unfit(configs, monkeypatch):
+    monkeypatch.setenv(products.VARIABLE, "onednn")
+    asked = worker.question()
+    monkeypatch.setenv(products.VARIABLE, "default")  # the worker's own counts for nothing
+    monkeypatch.setattr(products, "available", lambda library: False)
+    assert "products by onednn" in worker.fitness(asked, "cpu", [], None)["unfit"]
+    monkeypatch.setattr(products, "available", lambda library: True)
+    assert worker.fitness(asked, "cpu", [], None)["device_type"] == "cpu"
+    given: list[str] = []
+    monkeypatch.setattr(worker, "get_worker", lambda: SimpleNamespace(address="here", get_current_task=lambda: "task"))
+    monkeypatch.setattr(worker.training, "train", lambda *arguments, library: given.append(library) or [])
+    task = {"identity": asked, "device": "cpu", "configs": [config.to_dict() for config in configs]}
+    worker.train_stack({**task, "seconds_left": None, "data_root": None, "checkpoints": None})
+    assert given == ["onednn"]

@@ -19,6 +19,7 @@ from typing import Any
 
 from gelu_study.errors import StudyError
 from gelu_study.runs import RunConfig, RunRecord
+from gelu_study.training import products
 
 
 class RetrainingError(StudyError):
@@ -66,7 +67,7 @@ def train(
 def _records(job: Job, python: str | os.PathLike[str] | None) -> list[RunRecord]:
     source = str(Path(__file__).parents[1])
     # threads that wait do not spin: that is slow where the cores are busy, and has no part in the results
-    own = {"OMP_NUM_THREADS": str(job.threads), "OMP_WAIT_POLICY": "passive"}
+    own = {"OMP_NUM_THREADS": str(job.threads), "OMP_WAIT_POLICY": "passive", products.VARIABLE: products.DEFAULT}
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [python or sys.executable, "-m", "gelu_study.retraining"],

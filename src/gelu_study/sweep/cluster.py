@@ -147,7 +147,7 @@ class Cluster:
 
         Raises `ClusterError` where no worker is fit, or when the scheduler is lost.
         """
-        self._question = (worker.identity(), job.device, list(names), str(job.data_root.absolute()) if job.data_root else None)
+        self._question = (worker.question(), job.device, list(names), str(job.data_root.absolute()) if job.data_root else None)
         self._fit, self._unfit, self._types = set(), {}, set()
         self._look(reporter)
         if not self._asked:

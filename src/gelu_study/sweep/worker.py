@@ -20,6 +20,7 @@ from gelu_study.checkpoints import Checkpoints
 from gelu_study.errors import CheckpointWarning, DataError, StudyError
 from gelu_study.runs import ENGINE, RunConfig
 from gelu_study.sweep.grouping import train_together
+from gelu_study.training import products
 
 PROGRESS = "gelu-study progress"
 """The topic of events {"task": key, "worker": address, "steps": network-steps taken so far}."""
@@ -36,8 +37,13 @@ def identity() -> dict[str, Any]:
     return {"version": version("gelu-study"), "engine": ENGINE, "revision": revision}
 
 
+def question() -> dict[str, Any]:
+    """A client's `identity`, and the library that takes the products of its runs, wherever they train."""
+    return {**identity(), "products": products.asked()}
+
+
 def fitness(asked: dict[str, Any], device: str, names: list[str], data_root: str | None) -> dict[str, Any]:
-    """Whether this worker can train for a client of that `identity`: {"unfit": why not}, or its device type and revision."""
+    """Whether this worker can train for a client with that `question`: {"unfit": why not}, or its device type and revision."""
     own = identity()
     for name, kind in (("version", "version {} of the package"), ("engine", "engine {}")):
         if own[name] != asked[name]:
@@ -46,6 +52,8 @@ def fitness(asked: dict[str, Any], device: str, names: list[str], data_root: str
         where = training.resolve_device(device)
     except StudyError as error:
         return {"unfit": str(error)}
+    if where.type == "cpu" and not products.available(asked["products"]):
+        return {"unfit": f"products by {asked['products']} in float32 are not to be had on its processor"}
     absent = [name for name in names if not datasets.available(name, data_root)]
     if absent:
         mend = f"run `gelu-study data {' '.join(absent)}` there, or set GELU_STUDY_DATA to a folder that has it"
@@ -74,7 +82,8 @@ def train_stack(task: dict[str, Any]) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CheckpointWarning)
         progress = _Progress(len(configs) if train_together(configs) else 1)
-        records = list(training.train(configs, data, device, progress, checkpoints, deadline))
+        library = task["identity"]["products"]
+        records = list(training.train(configs, data, device, progress, checkpoints, deadline, library=library))
     said = [str(warning.message) for warning in caught if issubclass(warning.category, CheckpointWarning)]
     return {"records": [record.to_json() for record in records], "warnings": said, "worker": here}
 
