@@ -6,7 +6,9 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import IPython
 import nbformat
 import numpy as np
 import pytest
@@ -322,3 +324,14 @@ def test_the_single_page_loads_nothing_from_elsewhere_and_has_no_link_that_leads
     assert re.findall(r'<(?:script|img|link)\b[^>]*(?:src|href)="([^"]*)"', text) == ["data:,", "mathjax/tex-mml-chtml.js"]
     assert "As in, see the rule and" in text and "Records: 2 runs" in text
     assert "secret" not in text and "injected" not in text and "cite" not in text
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 1.0), (5.0, 5.0)])
+def test_after_a_wrong_parameter_a_kernel_cancels_cells_that_arrive_late(monkeypatch, before, after):
+    kernel = SimpleNamespace(stop_on_error_timeout=before)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=kernel))
+    allowed.check({"scale": "quick"})
+    assert kernel.stop_on_error_timeout == before
+    with pytest.raises(ConfigurationError, match="scale is 'quik'"):
+        allowed.check({"scale": "quik"})
+    assert kernel.stop_on_error_timeout == after

@@ -193,7 +193,16 @@ def check(values: Mapping[str, object]) -> None:
     said = [ALLOWED[name].complaint(name, value) for name, value in values.items() if name in ALLOWED and isinstance(value, _PLAIN)]
     wrong = [line for line in said if line]
     if wrong:
+        _run_nothing_more()
         raise ConfigurationError("\n".join(wrong))
+
+
+def _run_nothing_more() -> None:
+    """Where a notebook was told to run all cells, those whose requests come a moment after the error are not to run either."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    kernel: Any = getattr(shell, "kernel", None)
+    if kernel is not None and hasattr(kernel, "stop_on_error_timeout"):
+        kernel.stop_on_error_timeout = max(1.0, kernel.stop_on_error_timeout)  # seconds
 
 
 _PLAIN = (bool, int, float, complex, str, bytes, list, tuple, set, dict, range, type(None))

@@ -15,10 +15,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import yaml
+from jupyter_core.utils import ensure_event_loop
 
 from gelu_study import claims, interactive, notebooks, paths, statistics, study
 from gelu_study.errors import NotebookError, StudyError
@@ -141,7 +143,8 @@ def _execute(stage: Path, repository: str, ledger: str | os.PathLike[str] | None
         declared = notebooks.parameters(source)
         given = {name: value for name, value in wanted.items() if name in declared and value != declared[name].default}
         print(f"executing {source.stem} ({number} of {len(sources)})", file=sys.stderr, flush=True)
-        return notebooks.execute(source, stage / source.name, given, environment=variables)
+        with closing(ensure_event_loop()):  # this thread's, which nobody else would close
+            return notebooks.execute(source, stage / source.name, given, environment=variables)
 
     with ThreadPoolExecutor(together) as pool:  # each waits for a kernel, which is a process
         running = [pool.submit(execute, number, source) for number, source in enumerate(sources, 1)]
