@@ -396,7 +396,7 @@ def not_promised(result: dict[str, Any]) -> str:
         "alters results, and such records are not verified.",
     ]
     lines.append(
-        "- Not measured: products by another library, which were switched off. [The autoencoder’s page](mnist-autoencoder.html) "
+        "- Products by another library were switched off in this measurement. [The autoencoder’s page](mnist-autoencoder.html) "
         "compares networks that were trained with both, where there are records of such; a test trains small ones."
     )
     lines += [f"- Not measured: {reason}." for reason in result["left_out"] if reason not in (NO_DEVICE, NO_VERSION)]
