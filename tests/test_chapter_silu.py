@@ -77,8 +77,8 @@ def test_an_incomplete_grid_is_said_and_nothing_is_claimed_of_it(shown):
     part = found(learning_rates=[1e-3])
     silu.answer(part)
     silu.table(part)
-    assert len(shown) == 1 and shown[0].startswith("> **Not complete.** 20 of 60 runs of GELU and SiLU are recorded")
-    assert "--activations silu --seeds 0,1,2,3,4`" in shown[0]
+    assert len(shown) == 1 and shown[0].startswith("> **Not complete.** Of GELU and SiLU, 20 of 60 runs have a record")
+    assert "--activations gelu_tanh,silu --seeds 0,1,2,3,4`" in shown[0]
 
 
 def test_of_a_single_seed_no_difference_is_said_to_be_absent(shown):

@@ -146,6 +146,6 @@ def test_a_worker_takes_the_clients_library_or_is_unfit(configs, monkeypatch):
     given: list[str] = []
     monkeypatch.setattr(worker, "get_worker", lambda: SimpleNamespace(address="here", get_current_task=lambda: "task"))
     monkeypatch.setattr(worker.training, "train", lambda *arguments, library: given.append(library) or [])
-    task = {"identity": asked, "device": "cpu", "configs": [config.to_dict() for config in configs]}
+    task = {"question": asked, "device": "cpu", "configs": [config.to_dict() for config in configs]}
     worker.train_stack({**task, "seconds_left": None, "data_root": None, "checkpoints": None})
     assert given == ["onednn"]

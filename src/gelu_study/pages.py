@@ -19,7 +19,8 @@ from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
 from gelu_study import activations, datasets, figures, interactive, measurements, paths, protocols, published, statistics
-from gelu_study.study import Study
+from gelu_study.runs import parts as run_parts
+from gelu_study.study import Study, recorded
 from gelu_study.training import products
 
 SOURCE = "gelu_study_source"
@@ -185,7 +186,7 @@ def progress(found: Study) -> None:
         text(f"> **Not run yet.** None of the {planned} runs of scale `{found.scale}` has a record. {_how_to_run(found)}")
     elif found.missing or found.choice_pending:
         more = " More seeds follow once validation has chosen the learning rates." if found.choice_pending else ""
-        state = f"{done} of {planned} runs {'has' if done == 1 else 'have'} a record; this page shows what there is."
+        state = f"{recorded(done, planned)}; this page shows what there is."
         text(f"> **Not complete.** {state}{more} {_how_to_run(found)}")
 
 
@@ -458,9 +459,9 @@ def provenance(found: Study, repository: str = "") -> None:
     runs, first = found.table, found.planned[0]
     splits = dict.fromkeys((config.train_examples, config.validation_examples) for config in found.planned)
     parts = [f"{train:,} training and {f'{held_out:,}' if held_out else 'no'} validation examples" for train, held_out in splits]
-    parts_of = [[record.environment, *record.environment.get("earlier", [])] for record in found.records]
-    onednn = sum(any(part.get("products") == products.ONEDNN for part in made) for made in parts_of)
-    devices = pd.Series([part.get("device_name") for made in parts_of for part in made])
+    made = [run_parts(record.environment) for record in found.records]
+    onednn = sum(any(part.get("products") == products.ONEDNN for part in one) for one in made)
+    devices = pd.Series([part.get("device_name") for one in made for part in one])
     lines = [
         f"- **Runs:** {len(runs)} of {len(found.planned)} planned, {int((runs['status'] == 'diverged').sum())} of them diverged; "
         f"scale `{found.scale}`, {first.epochs} epochs, {runs['seed'].nunique()} seeds.",

@@ -291,6 +291,11 @@ def _shown(value: object) -> str:
         return f"a {type(value).__name__} too long to be shown"
 
 
+def parts(environment: dict[str, Any]) -> list[dict[str, Any]]:
+    """A record's environment, part by part: where and with what the last part of a run trained, then those before interruptions."""
+    return [environment, *environment.get("earlier", [])]
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """What a finished run leaves: losses in nats (mean squared error for autoencoders), errors in percent.

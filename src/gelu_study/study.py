@@ -50,6 +50,11 @@ class Study:
         return table(self.records)
 
 
+def recorded(done: int, planned: int) -> str:
+    """"3 of 12 runs have a record"."""
+    return f"{done} of {planned} runs {'has' if done == 1 else 'have'} a record"
+
+
 def run(
     experiment: str,
     scale: str,
@@ -116,8 +121,7 @@ def run(
             except KeyboardInterrupt:
                 if not sweep.watched():
                     raise
-                done = len(configs) - len(sweep.missing(configs, book))
-                state = f"{done} of {len(configs)} runs {'has' if done == 1 else 'have'} a record"
+                state = recorded(len(configs) - len(sweep.missing(configs, book)), len(configs))
                 raise StudyError(f"interrupted: {state}; run this cell again to train the rest") from None
         return [record for config in configs if (record := book.get(config.key)) is not None]
 

@@ -26,7 +26,7 @@ import torch
 from gelu_study import datasets, sweep, training
 from gelu_study.errors import LedgerError
 from gelu_study.ledger import Ledger
-from gelu_study.runs import ENGINE, RunConfig, RunRecord
+from gelu_study.runs import ENGINE, RunConfig, RunRecord, parts
 from gelu_study.training import products
 
 EARLY_TOLERANCE = 0.03
@@ -151,10 +151,9 @@ def obstacles(recorded: dict[str, Any], again: dict[str, Any], same_stack: bool)
 
 def _conditions(environment: dict[str, Any]) -> dict[str, str]:
     """What decides about the bits beside the configuration, in words."""
-    parts = [environment, *environment.get("earlier", [])]
 
     def of(name: str, absent: str = "unknown") -> str:
-        return " and ".join(dict.fromkeys(str(part.get(name, absent)) for part in parts))
+        return " and ".join(dict.fromkeys(str(part.get(name, absent)) for part in parts(environment)))
 
     return {
         "device": f"on {of('device_name')} ({of('device')}, {of('host')})",

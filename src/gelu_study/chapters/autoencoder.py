@@ -61,15 +61,16 @@ def fate(record: RunRecord) -> str:
     answering the mean image) or TRAINED."""
     if judging.diverged(record):
         return DIVERGED
-    return TRAINED if record.final["train_loss"] <= _learnt(record) else STUCK
+    return TRAINED if record.final["train_loss"] <= _enough(record) else STUCK
 
 
 def learnt(record: RunRecord) -> bool:
     """Whether a finished run's training error was, after any epoch, low enough for TRAINED."""
-    return record.status == "finished" and min(record.curves["train_loss_epoch"]) <= _learnt(record)
+    return record.status == "finished" and min(record.curves["train_loss_epoch"]) <= _enough(record)
 
 
-def _learnt(record: RunRecord) -> float:
+def _enough(record: RunRecord) -> float:
+    """The training error from which a run counts as TRAINED."""
     return judging.MEAN_IMAGE_ERROR[record.config.dataset] / (1 + statistics.MARGIN)
 
 

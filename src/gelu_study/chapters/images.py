@@ -415,7 +415,7 @@ def short_runs(found: Study, quick: Study, measure: str = "test_error") -> None:
     if not quick.records:
         pages.text(f"{about} None of its {planned} runs has a record yet.")
         return
-    pages.text(f"{about} {len(quick.records)} of its {planned} runs {'has' if len(quick.records) == 1 else 'have'} a record.")
+    pages.text(f"{about} {len(quick.records)} of its {planned} runs have a record.")
     rows = []
     for name in names_of(quick.records):
         these = runs_of(quick, name)

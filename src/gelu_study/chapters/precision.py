@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,7 @@ import pandas as pd
 from gelu_study import judging, pages, paths
 from gelu_study.chapters import autoencoder, experiment
 from gelu_study.ledger import Ledger, WithOwn
-from gelu_study.runs import RunRecord
+from gelu_study.runs import RunRecord, parts
 from gelu_study.study import Study
 from gelu_study.training import products
 
@@ -125,24 +125,21 @@ def _over(one: float, other: float) -> float:
 
 def _went_on(one: RunRecord, other: RunRecord) -> bool:
     """Whether two runs share a part of their training: one went on where the other ended, or both did from one checkpoint."""
-    starts = [
-        {part.get("started") for part in (run.environment, *run.environment.get("earlier", []))} - {None} for run in (one, other)
-    ]
-    return bool(starts[0] & starts[1])
+    first, second = ({part.get("started") for part in parts(run.environment)} - {None} for run in (one, other))
+    return bool(first & second)
 
 
 def _where(records: Sequence[RunRecord]) -> str:
     """"On an Abacus with products by oneDNN (2 runs)" of the records, for each such machine."""
-    counts = Counter(_machines(record) for record in records)
-    return " and ".join(f"on {name} ({pages.counted(range(n))})" for name, n in sorted(counts.items()))
+    by_machine = groupby(sorted(records, key=_machines), _machines)
+    return " and ".join(f"on {name} ({pages.counted(list(those))})" for name, those in by_machine)
 
 
 def _machines(record: RunRecord) -> str:
     """All that a run was trained on, part by part."""
-    parts = [record.environment, *record.environment.get("earlier", [])]
     said = [
         f"{part.get('device_name', 'an unknown device')}{' with products by oneDNN' * (part.get('products') == products.ONEDNN)}"
-        for part in reversed(parts)
+        for part in reversed(parts(record.environment))
     ]
     return ", then ".join(dict.fromkeys(said))
 

@@ -58,8 +58,8 @@ def answer(behind: Behind) -> None:
         return
     if found.missing:
         pages.text(
-            f"> **Not complete.** {len(found.records)} of {len(found.planned)} runs of GELU and SiLU are recorded, so no learning "
-            f"rate is chosen. `{_command(found)}` trains what SiLU lacks."
+            f"> **Not complete.** Of GELU and SiLU, {study.recorded(len(found.records), len(found.planned))}, so no learning rate "
+            f"is chosen. `{_command(found)}` trains the rest."
         )
         return
     judged = statistics.verdicts(found.table, choice=found.chosen, claim=published.SILU)
@@ -110,8 +110,11 @@ def table(behind: Behind) -> None:
 
 
 def _command(found: Study) -> str:
-    seeds = ",".join(str(seed) for seed in sorted({config.seed for config in found.planned}))
-    return f"gelu-study run {found.experiment} --scale {found.scale} --activations {NAME} --seeds {seeds}"
+    held = {record.config.key for record in found.records}
+    lacking = [config for config in found.planned if config.key not in held]
+    names = ",".join(dict.fromkeys(config.activation for config in lacking))
+    seeds = ",".join(str(seed) for seed in sorted({config.seed for config in lacking}))
+    return f"gelu-study run {found.experiment} --scale {found.scale} --activations {names} --seeds {seeds}"
 
 
 def _compared(found: Study, measure: str, claim: published.Claim) -> list[dict[str, Any]]:

@@ -232,10 +232,10 @@ class Cluster:
         return self._apart_since is None and bool(self._fit or not self._unfit) and len(begun) < max(1, len(self._fit))
 
     def _submit(self, stack: list[RunConfig], job: Job) -> _Begun:
-        identity, device, _, data_root = self._question
+        question, device, _, data_root = self._question
         left = job.deadline.at - time.monotonic()
         task = {
-            "identity": identity,
+            "question": question,
             "configs": [config.to_dict() for config in stack],
             "device": device,
             "data_root": data_root,
@@ -360,7 +360,7 @@ class Cluster:
 
     def _hear(self, reporter: Reporter) -> None:
         """What workers that were asked have answered."""
-        identity = self._question[0]
+        own = self._question[0]
         while not self._answers.empty():
             address, answer = self._answers.get()
             if self._asked.pop(address, None) is None or answer is None or isinstance(answer, OSError):
@@ -372,7 +372,7 @@ class Cluster:
                 continue
             self._fit.add(address)
             self._types.add(answer["device_type"])
-            if answer["revision"] != identity["revision"]:
+            if answer["revision"] != own["revision"]:
                 reporter.say(f"the worker at {address} runs another revision of the code than this process; its records name it")
 
     def _no_worker(self) -> ClusterError:

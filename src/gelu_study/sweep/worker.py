@@ -69,7 +69,7 @@ def train_stack(task: dict[str, Any]) -> dict[str, Any]:
     seconds = task["seconds_left"]
     deadline = training.NEVER if seconds is None else training.Deadline.after(seconds)
     here = get_worker().address
-    found = fitness(task["identity"], task["device"], [], None)  # again: it may have come after the others were asked
+    found = fitness(task["question"], task["device"], [], None)  # again: it may have come after the others were asked
     if "unfit" in found:
         return {"unfit": found["unfit"], "worker": here}
     configs = [RunConfig.from_dict(values) for values in task["configs"]]
@@ -82,7 +82,7 @@ def train_stack(task: dict[str, Any]) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CheckpointWarning)
         progress = _Progress(len(configs) if train_together(configs) else 1)
-        library = task["identity"]["products"]
+        library = task["question"]["products"]
         records = list(training.train(configs, data, device, progress, checkpoints, deadline, library=library))
     said = [str(warning.message) for warning in caught if issubclass(warning.category, CheckpointWarning)]
     return {"records": [record.to_json() for record in records], "warnings": said, "worker": here}
