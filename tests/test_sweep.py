@@ -124,6 +124,41 @@ def test_plain_lines_where_the_output_is_no_terminal(tmp_path, smoke):
     assert "steps/s" in lines[0] and "left" in lines[0] and "\r" not in said.getvalue()
 
 
+def test_the_time_that_is_left_is_that_of_steps_taken_here(monkeypatch):
+    """Neither a checkpoint's steps, counted at once, nor those that were lost make a sweep look faster or slower than it is."""
+    said, now = io.StringIO(), [0.0]
+    monkeypatch.setattr("gelu_study.sweep.reporter.time.monotonic", lambda: now[0])
+    reporter = sweep.Reporter(3, 30_000, said)
+
+    def train(seconds: int) -> None:  # 10 steps a second
+        for _ in range(seconds):
+            now[0] += 1
+            reporter.advance(10)
+
+    now[0] += 20  # data are read
+    reporter.advance(8_000)  # a checkpoint's
+    train(100)
+    reporter.finish_runs(1)
+    reporter.advance(9_000)  # and another's
+    train(100)
+    reporter.advance(-1_000)  # a worker's that is gone
+    train(100)
+    reporter.finish_runs(1)
+    lines = said.getvalue().splitlines()
+    assert len(lines) >= 9 and all(", 10 steps/s, " in line for line in lines)
+    assert lines[0].startswith("0/3 runs") and lines[0].endswith("36 min left") and lines[-1].endswith("18 min left")
+
+
+def test_a_slow_pace_is_not_said_to_be_none(monkeypatch):
+    said, now = io.StringIO(), [0.0]
+    monkeypatch.setattr("gelu_study.sweep.reporter.time.monotonic", lambda: now[0])
+    reporter = sweep.Reporter(1, 3_600, said)
+    for _ in range(20):
+        now[0] += 4
+        reporter.advance(1)
+    assert said.getvalue().splitlines()[-1].startswith("0/1 runs, 0.25 steps/s, ")
+
+
 def test_a_bar_on_a_terminal():
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tqdm import tqdm
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from gelu_study.sweep.live import LiveCurves
 
 _LAYOUT = "{l_bar}{bar}| {postfix} [{elapsed} spent, {remaining} left, {rate_fmt}]"
+
+PACES = 20
+"""The latest measurements of a sweep's speed whose median is said: steps that a checkpoint held, or that were lost, spoil one."""
 
 
 def watched() -> bool:
@@ -32,6 +37,8 @@ class Reporter:
         self._done_runs = self._done_steps = 0
         self._begin = self._said = time.monotonic()
         self._every = every_seconds
+        self._mark: tuple[float, int] | None = None  # a moment and the steps done until then
+        self._paces: deque[float] = deque(maxlen=PACES)
         self._bar: Any = None
         self._curves: LiveCurves | None = None
         if stream is None and watched():
@@ -48,7 +55,14 @@ class Reporter:
         self._done_steps += steps
         if self._bar is not None:
             self._bar.update(steps)
-        elif time.monotonic() - self._said >= self._every:
+            return
+        now = time.monotonic()
+        if self._mark is None:  # data are read, and what a checkpoint holds was counted at once
+            self._mark, self._said = (now, self._done_steps), now
+        elif (seconds := now - self._mark[0]) >= self._every:
+            self._paces.append((self._done_steps - self._mark[1]) / seconds)
+            self._mark = now, self._done_steps
+        if now - self._said >= self._every:
             self._say()
 
     def observe(self, configs: Sequence[RunConfig], epochs: float, measured: Mapping[str, Sequence[float]]) -> None:
@@ -86,13 +100,14 @@ class Reporter:
 
     def _say(self) -> None:
         self._said = time.monotonic()
-        rate = self._done_steps / max(self._said - self._begin, 1e-9)
+        rate = median(self._paces) if self._paces else self._done_steps / max(self._said - self._begin, 1e-9)
         if rate <= 0:
             print(f"{self._done_runs}/{self._runs} runs, no step taken yet", file=self._stream, flush=True)
             return
         left = (self._steps - self._done_steps) / rate
+        pace = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
         when = f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left"
-        print(f"{self._done_runs}/{self._runs} runs, {rate:,.0f} steps/s, {when}", file=self._stream, flush=True)
+        print(f"{self._done_runs}/{self._runs} runs, {pace} steps/s, {when}", file=self._stream, flush=True)
 
 
 def _notebook_bar(steps: int) -> Any:
