@@ -19,7 +19,7 @@ from gelu_study.ledger import Ledger
 from gelu_study.networks import convolutional
 from gelu_study.networks.convolutional import multiplications
 from gelu_study.runs import RunConfig, RunRecord
-from gelu_study.study import Study
+from gelu_study.study import Study, recorded
 
 Array = NDArray[np.float64]
 
@@ -415,7 +415,7 @@ def short_runs(found: Study, quick: Study, measure: str = "test_error") -> None:
     if not quick.records:
         pages.text(f"{about} None of its {planned} runs has a record yet.")
         return
-    pages.text(f"{about} {len(quick.records)} of its {planned} runs have a record.")
+    pages.text(f"{about} {recorded(len(quick.records), planned)}.")
     rows = []
     for name in names_of(quick.records):
         these = runs_of(quick, name)
