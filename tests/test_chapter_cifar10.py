@@ -287,7 +287,7 @@ def test_the_top_says_in_plain_words_what_is_not_there(whole, quick, nothing, sh
 
 def test_short_runs_are_told_apart(whole, quick, nothing, shown):
     images.short_runs(whole, quick)
-    assert "10 epochs on 5,000 images" in shown[0] and "no verdict rests on them" in shown[0] and "9 of its 9 runs" in shown[0]
+    assert "10 epochs on 5,000 images" in shown[0] and "no verdict rests on them" in shown[0] and "9 of 9 runs have a record" in shown[0]
     row = next(line for line in shown[1].splitlines() if "ReLU" in line)
     assert f">{np.median([r.final['test_error'] for r in images.runs_of(quick, 'relu')]):.2f} <" in row
     assert "scale: quick" in shown[1]

@@ -270,9 +270,17 @@ def in_words(table: pd.DataFrame, metric: str) -> str:
     said = []
     for keep, rows in table.groupby("keep_probability", sort=False):
         medians = rows.assign(value=rows[metric].fillna(np.inf)).groupby("activation")["value"].median().sort_values()
-        listed = ", ".join(f"{activations.title(str(name))} {value:.3g}" for name, value in medians.items())
-        said.append(f"{condition(float(str(keep)))}, median {METRICS[metric]}: {listed}")
+        said.append(f"{condition(float(str(keep)))}, median {METRICS[metric]}: {ascending(medians.to_dict())}")
     return "; ".join(said)
+
+
+def ascending(medians: Mapping[Any, float], unit: str = "") -> str:
+    """Activations, or networks by their names, from the least value to the greatest: "GELU (tanh) 6.1 %, ReLU diverged"."""
+    looks = {name: activations.title(name) if name in STYLES else str(name) for name in medians}
+    return ", ".join(
+        f"{looks[name]} {f'{medians[name]:.3g}{unit}' if np.isfinite(medians[name]) else 'diverged'}"
+        for name in sorted(medians, key=lambda name: float(medians[name]))
+    )
 
 
 def chosen_records(records: Iterable[RunRecord], choice: Choice | None) -> tuple[list[RunRecord], Choice]:

@@ -229,7 +229,7 @@ def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
         statistics.UNRESOLVED: f"**Undecided.** GELU's training loss is {tally} of {total} comparisons.",
         statistics.NOT_RUN: "**No answer yet.** The runs that would decide are not there.",
     }[overall]
-    lines = [f"{headline} Verdict on the claim: {badge(overall)}", ""]
+    lines = [f"{headline} Verdict on the claim: {badge(overall)}.", ""]
     if overall == statistics.NOT_RUN:
         return lines
     for keep in claim.keep_probabilities:

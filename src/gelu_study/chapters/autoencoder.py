@@ -185,6 +185,11 @@ def errors_by_rate(found: Study) -> Figure:
     return figure
 
 
+def ends(found: Study, rate: float) -> str:
+    """The activations' median test errors at a learning rate, for those who do not see the figure."""
+    return figures.ascending({name: test_errors(runs_of(found, name, rate)).median() for name in names_of(found, rate)})
+
+
 def errors_figure(found: Study) -> None:
     """Show `errors_by_rate`."""
     if experiment.drawable(found):
@@ -195,7 +200,8 @@ def errors_figure(found: Study) -> None:
             + " Dotted: always answering the mean training image. Lower is better."
         )
         caption = figures.caption(found.table, found.scale, sentence)
-        alt = "Test reconstruction error of every run against the learning rate, for each activation"
+        alt = "Test reconstruction error of every run against the learning rate, for each activation. Medians at a rate of "
+        alt += "; of ".join(f"{pages.rate(rate)}: {ends(found, rate)}" for rate in rates(found))
         pages.figure(errors_by_rate(found), "mnist-autoencoder-errors", alt, caption, found.table["key"])
 
 
@@ -282,7 +288,8 @@ def curves_figures(found: Study) -> None:
         sentence = f"Learning rate {pages.rate(rate)}{where}: the lower, the better.{smoothed}"
         caption = figures.caption(shown, found.scale, sentence, bands=True)
         name = f"mnist-autoencoder-curves-{pages.rate(rate).replace('.', '-')}"
-        alt = f"Training and test reconstruction error over the epochs at a learning rate of {pages.rate(rate)}"
+        alt = f"Training and test reconstruction error over the epochs at a learning rate of {pages.rate(rate)}. "
+        alt += f"Median test errors at the end: {ends(found, rate)}"
         pages.figure(curves(found, rate), name, alt, caption, shown["key"])
         interactive.show(each_seed(found, rate), f"{name}-each-seed", interactive.EACH_SEED)
     if left_out:
@@ -338,8 +345,8 @@ def divergent_table(found: Study) -> None:
     elu = experiment.judged(found, judging.elu_diverges)
     poorly = experiment.judged(found, judging.autoencoder_converges_poorly)
     pages.text(
-        f"The paper says that ELU diverged: {pages.badge(elu.verdict)} And that GELU and ReLU converged poorly: "
-        f"{pages.badge(poorly.verdict)}"
+        f"The paper says that ELU diverged: {pages.badge(elu.verdict)}. And that GELU and ReLU converged poorly: "
+        f"{pages.badge(poorly.verdict)}."
     )
     caption = f"Test error at 0.001 as a multiple of that at {pages.rate(DIVERGENT)}: below 1, the greater rate is the worse one."
     experiment.comparison_table(found, poorly, "mnist-autoencoder-divergent", caption)

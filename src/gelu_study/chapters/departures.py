@@ -228,7 +228,7 @@ def effects_shown(found: Study, base: Study) -> None:
         "Final training loss with a switch turned as a multiple of the same runs without it, with 95 % intervals: one that holds 1 "
         "shows no change, one within the grey band shows sameness."
     )
-    alt = "Ratio of training losses with and without each switch"
+    alt = f"Ratio of training losses with and without each switch. {headline(frame).replace('**', '')}"
     pages.figure(draw_effects(frame), "departures-effects", alt, figures.caption(runs, found.scale, sentence), keys)
     shown = [
         {

@@ -66,9 +66,9 @@ def headline(judgement: Judgement, what: str) -> str:
     }
     if judgement.verdict == statistics.NOT_RUN:
         return (
-            f"**No answer yet.** The runs that would decide are not there. Verdict on the claim: {pages.badge(judgement.verdict)}"
+            f"**No answer yet.** The runs that would decide are not there. Verdict on the claim: {pages.badge(judgement.verdict)}."
         )
-    return f"{begin[judgement.verdict]} {told} Verdict on the claim: {pages.badge(judgement.verdict)}"
+    return f"{begin[judgement.verdict]} {told} Verdict on the claim: {pages.badge(judgement.verdict)}."
 
 
 _WORDS = {

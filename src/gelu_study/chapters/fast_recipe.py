@@ -125,7 +125,8 @@ def errors_figure(found: Study) -> None:
         "the better."
     )
     caption = figures.caption(table, found.scale, sentence)
-    alt = "Test error of every run for each activation, with medians and intervals"
+    medians = {name: images.values(images.runs_of(found, name), RESULT).median() for name in images.names_of(runs)}
+    alt = f"Test error of every run for each activation, with medians and intervals. Medians: {figures.ascending(medians, ' %')}"
     pages.figure(errors(found), "cifar10-fast-errors", alt, caption, table["key"])
 
 

@@ -158,8 +158,7 @@ def mean_words(found: Study) -> str:
     at = levels(found)[-1]
     names = [name for name in figures.STYLES if runs_of(found, name)]
     errors = {name: float(np.median(values(runs_of(found, name), "noise_error")[:, -1])) for name in names}
-    listed = ", ".join(f"{activations.title(name)} {errors[name]:.1f} %" for name in sorted(errors, key=errors.__getitem__))
-    return f"Median test error at the half-width {at:g}: {listed}"
+    return f"Median test error at the half-width {at:g}: {figures.ascending(errors, ' %')}"
 
 
 def ratios_figure(found: Study) -> None:
@@ -170,7 +169,17 @@ def ratios_figure(found: Study) -> None:
     )
     alt = "Ratio of GELU's test error and log loss to each rival's against the half-width of the noise"
     if experiment.drawable(found):
-        _show(found, ratios, "ratios", alt, sentence)
+        _show(found, ratios, "ratios", f"{alt}. {ratio_words(found)}", sentence)
+
+
+def ratio_words(found: Study) -> str:
+    """The median ratios at the widest noise, for those who do not see the figure."""
+    said = []
+    for name in [name for name in figures.STYLES if name != judging.GELU and runs_of(found, name)]:
+        ratios = {words: _intervals(differences(found, name, quantity))[0][-1] for quantity, words in QUANTITIES.items()}
+        of = [f"{pages.number(math.exp(ratio))} of {activations.title(name)}'s {words}" for words, ratio in ratios.items()]
+        said.append(" and ".join(of))
+    return f"At the half-width {levels(found)[-1]:g} GELU's are {', '.join(said)}" if said else "No pair of runs to compare"
 
 
 def _show(found: Study, draw: Callable[[Study], Figure], name: str, alt: str, sentence: str) -> None:

@@ -221,9 +221,14 @@ def errors_figure(chapter: Scored, name: str = "peeking-errors") -> None:
             "test data choose nothing. What lies further left is lower, not better: the networks are the same."
         )
         caption = figures.caption(chapter.table, chapter.found.scale, sentence)
-        pages.figure(
-            draw_errors(chapter.shown), name, "Test error of each activation in each way of scoring", caption, chapter.keys
-        )
+        said = [
+            f"{setting(keep)}, by {way.name}: "
+            + figures.ascending({n: float(errors[0]) for n, errors in zip(scores.names, scores.errors[way], strict=True)}, " %")
+            for keep, scores in chapter.shown.items()
+            for way in (scores.ways[0], scores.ways[-1])
+        ]
+        alt = f"Test error of each activation in each way of scoring. {'; '.join(said)}"
+        pages.figure(draw_errors(chapter.shown), name, alt, caption, chapter.keys)
 
 
 @figures.typeset
@@ -250,7 +255,14 @@ def gaps_figure(chapter: Scored, name: str = "peeking-gaps") -> None:
             f"Test error less that of {subject}, in points: right of 0, {subject} is better. 95 % intervals over draws of seeds."
         )
         caption = figures.caption(chapter.table, chapter.found.scale, sentence)
-        pages.figure(draw_gaps(shown), name, f"Gaps to {subject} in each way of scoring", caption, chapter.keys)
+        said = [
+            f"{setting(keep)}, by {way.name}: "
+            + figures.ascending({n: float(gap[0]) for n, gap in zip(scores.names[1:], scores.gaps(way)[1:], strict=True)})
+            for keep, scores in shown.items()
+            for way in (scores.ways[0], scores.ways[-1])
+        ]
+        alt = f"Gaps to {subject} in each way of scoring, in points. {'; '.join(said)}"
+        pages.figure(draw_gaps(shown), name, alt, caption, chapter.keys)
 
 
 @figures.typeset

@@ -70,7 +70,11 @@ def epochs_shown(found: Study, curve: str, epochs: Sequence[int], name: str) -> 
         f"GELU's {what} loss as a multiple of its rival's after each epoch: medians over seeds, bands their quartiles. Below 1 "
         "GELU is better."
     )
-    alt = f"Ratio of GELU's {what} loss to each rival's over the epochs"
+    ends = [
+        f"{pages.number(float(ratios.iloc[:, -1].median()))} against {activations.title(rival)}, {label}"
+        for (label, rival), ratios in shown.items()
+    ]
+    alt = f"Ratio of GELU's {what} loss to each rival's over the epochs. At the end: {'; '.join(ends)}"
     pages.figure(draw_epochs(shown), name, alt, figures.caption(runs, found.scale, sentence), runs["key"])
     rows = []
     for epoch in epochs:
