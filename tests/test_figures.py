@@ -287,3 +287,4 @@ def test_a_figure_in_words_orders_the_activations_and_counts_a_diverged_run_as_i
     (first, second) = figures.in_words(frame, "train_loss").split("; ")
     assert first == "no dropout, median training loss of the last epoch (nats): GELU (tanh) 0.12, ReLU 0.3"
     assert second.startswith("dropout with keep probability 0.5, median")
+    assert figures.ascending({"relu": math.inf, "a network": 7.5, "gelu_tanh": 6.1234}, " %") == "GELU (tanh) 6.12 %, a network 7.5 %, ReLU diverged"

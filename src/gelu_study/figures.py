@@ -269,7 +269,7 @@ def in_words(table: pd.DataFrame, metric: str) -> str:
     """The medians over seeds of a metric, from least to greatest in each condition, for those who do not see the figure."""
     said = []
     for keep, rows in table.groupby("keep_probability", sort=False):
-        medians = rows.assign(value=rows[metric].fillna(np.inf)).groupby("activation")["value"].median().sort_values()
+        medians = rows.assign(value=rows[metric].fillna(np.inf)).groupby("activation")["value"].median()
         said.append(f"{condition(float(str(keep)))}, median {METRICS[metric]}: {ascending(medians.to_dict())}")
     return "; ".join(said)
 

@@ -95,6 +95,11 @@ def badge(verdict: str) -> str:
     return f'<span class="verdict verdict-{kind}" title="{html.escape(BADGES.get(verdict, ""))}">{html.escape(verdict)}</span>'
 
 
+def on_the_claim(verdict: str) -> str:
+    """A verdict as a sentence, its word coloured."""
+    return f"Verdict on the claim: {badge(verdict)}."
+
+
 def condition(keep_probability: float) -> str:
     """A keep probability in words."""
     return "without dropout" if keep_probability == 1 else f"with dropout, keep probability {keep_probability:g}"
@@ -229,7 +234,7 @@ def answer_lines(verdicts: pd.DataFrame, claim: published.Claim) -> list[str]:
         statistics.UNRESOLVED: f"**Undecided.** GELU's training loss is {tally} of {total} comparisons.",
         statistics.NOT_RUN: "**No answer yet.** The runs that would decide are not there.",
     }[overall]
-    lines = [f"{headline} Verdict on the claim: {badge(overall)}.", ""]
+    lines = [f"{headline} {on_the_claim(overall)}", ""]
     if overall == statistics.NOT_RUN:
         return lines
     for keep in claim.keep_probabilities:

@@ -185,7 +185,7 @@ def errors_by_rate(found: Study) -> Figure:
     return figure
 
 
-def ends(found: Study, rate: float) -> str:
+def median_words(found: Study, rate: float) -> str:
     """The activations' median test errors at a learning rate, for those who do not see the figure."""
     return figures.ascending({name: test_errors(runs_of(found, name, rate)).median() for name in names_of(found, rate)})
 
@@ -201,7 +201,7 @@ def errors_figure(found: Study) -> None:
         )
         caption = figures.caption(found.table, found.scale, sentence)
         alt = "Test reconstruction error of every run against the learning rate, for each activation. Medians at a rate of "
-        alt += "; of ".join(f"{pages.rate(rate)}: {ends(found, rate)}" for rate in rates(found))
+        alt += "; of ".join(f"{pages.rate(rate)}: {median_words(found, rate)}" for rate in rates(found))
         pages.figure(errors_by_rate(found), "mnist-autoencoder-errors", alt, caption, found.table["key"])
 
 
@@ -289,7 +289,7 @@ def curves_figures(found: Study) -> None:
         caption = figures.caption(shown, found.scale, sentence, bands=True)
         name = f"mnist-autoencoder-curves-{pages.rate(rate).replace('.', '-')}"
         alt = f"Training and test reconstruction error over the epochs at a learning rate of {pages.rate(rate)}. "
-        alt += f"Median test errors at the end: {ends(found, rate)}"
+        alt += f"Median test errors at the end: {median_words(found, rate)}"
         pages.figure(curves(found, rate), name, alt, caption, shown["key"])
         interactive.show(each_seed(found, rate), f"{name}-each-seed", interactive.EACH_SEED)
     if left_out:

@@ -65,10 +65,8 @@ def headline(judgement: Judgement, what: str) -> str:
         statistics.UNRESOLVED: "**Undecided.**",
     }
     if judgement.verdict == statistics.NOT_RUN:
-        return (
-            f"**No answer yet.** The runs that would decide are not there. Verdict on the claim: {pages.badge(judgement.verdict)}."
-        )
-    return f"{begin[judgement.verdict]} {told} Verdict on the claim: {pages.badge(judgement.verdict)}."
+        return f"**No answer yet.** The runs that would decide are not there. {pages.on_the_claim(judgement.verdict)}"
+    return f"{begin[judgement.verdict]} {told} {pages.on_the_claim(judgement.verdict)}"
 
 
 _WORDS = {

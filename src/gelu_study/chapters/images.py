@@ -256,7 +256,7 @@ def _ours(
     return np.arange(1.0, epochs + 1), found
 
 
-def ends(runs: Sequence[RunRecord]) -> str:
+def median_words(runs: Sequence[RunRecord]) -> str:
     """The activations' median test errors at the end, for those who do not see the figure."""
     by_name = {name: [run for run in runs if run.config.activation == name] for name in names_of(runs)}
     return figures.ascending({name: values(these).median() for name, these in by_name.items()}, " %")
@@ -276,7 +276,7 @@ def curves_figure(found: Study, paper: InPaper) -> None:
         shown, over = ledger.table([]), ()
         caption = f"{sentence}, smoothed as plotted: medians of three runs. None of ours lies over it."
     alt = f"Training and test {paper.measure} of each activation over the epochs, after figure {paper.figure} of the paper. "
-    alt += f"Our median test errors at the end: {ends(over)}" if over else "None of our runs lies over it"
+    alt += f"Our median test errors at the end: {median_words(over)}" if over else "None of our runs lies over it"
     pages.figure(curves(over, paper.measure, paper), f"{found.experiment}-curves", alt, caption, shown["key"])
     if over:
         interactive.show(each_seed(over, paper.measure, paper), f"{found.experiment}-each-seed", interactive.EACH_SEED)
@@ -286,7 +286,7 @@ def curves_figure(found: Study, paper: InPaper) -> None:
     sentence = "Our runs at this scale, the lower the better; not smoothed, and not to be read beside the paper's."
     caption = figures.caption(shown, found.scale, sentence, bands=True)
     alt = f"Training and test {paper.measure} of each activation over the epochs of a short training. "
-    alt += f"Median test errors at the end: {ends(runs)}"
+    alt += f"Median test errors at the end: {median_words(runs)}"
     pages.figure(curves(runs, paper.measure, None), f"{found.experiment}-curves-own", alt, caption, shown["key"])
     interactive.show(each_seed(runs, paper.measure, None), f"{found.experiment}-each-seed", interactive.EACH_SEED)
 

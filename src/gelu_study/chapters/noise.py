@@ -139,7 +139,7 @@ def curves_figure(found: Study) -> None:
     )
     alt = "Accuracy and log loss of each activation against the half-width of the noise"
     if experiment.drawable(found):
-        _show(found, curves, "curves", f"{alt}. {mean_words(found)}", sentence)
+        _show(found, curves, "curves", f"{alt}. {median_words(found)}", sentence)
         interactive.show(each_seed(found), "mnist-noise-each-seed", interactive.EACH_SEED)
 
 
@@ -153,7 +153,7 @@ def each_seed(found: Study) -> UIElement:
     return interactive.curves(panels, "half-width a of the noise")
 
 
-def mean_words(found: Study) -> str:
+def median_words(found: Study) -> str:
     """The median error at the widest noise, for those who do not see the figure."""
     at = levels(found)[-1]
     names = [name for name in figures.STYLES if runs_of(found, name)]

@@ -221,13 +221,8 @@ def errors_figure(chapter: Scored, name: str = "peeking-errors") -> None:
             "test data choose nothing. What lies further left is lower, not better: the networks are the same."
         )
         caption = figures.caption(chapter.table, chapter.found.scale, sentence)
-        said = [
-            f"{setting(keep)}, by {way.name}: "
-            + figures.ascending({n: float(errors[0]) for n, errors in zip(scores.names, scores.errors[way], strict=True)}, " %")
-            for keep, scores in chapter.shown.items()
-            for way in (scores.ways[0], scores.ways[-1])
-        ]
-        alt = f"Test error of each activation in each way of scoring. {'; '.join(said)}"
+        said = _first_and_last(chapter.shown, lambda scores, way: scores.errors[way], " %")
+        alt = f"Test error of each activation in each way of scoring. {said}"
         pages.figure(draw_errors(chapter.shown), name, alt, caption, chapter.keys)
 
 
@@ -255,13 +250,8 @@ def gaps_figure(chapter: Scored, name: str = "peeking-gaps") -> None:
             f"Test error less that of {subject}, in points: right of 0, {subject} is better. 95 % intervals over draws of seeds."
         )
         caption = figures.caption(chapter.table, chapter.found.scale, sentence)
-        said = [
-            f"{setting(keep)}, by {way.name}: "
-            + figures.ascending({n: float(gap[0]) for n, gap in zip(scores.names[1:], scores.gaps(way)[1:], strict=True)})
-            for keep, scores in shown.items()
-            for way in (scores.ways[0], scores.ways[-1])
-        ]
-        alt = f"Gaps to {subject} in each way of scoring, in points. {'; '.join(said)}"
+        said = _first_and_last(shown, lambda scores, way: scores.gaps(way), " points")
+        alt = f"Gaps to {subject} in each way of scoring. {said}"
         pages.figure(draw_gaps(shown), name, alt, caption, chapter.keys)
 
 
@@ -280,6 +270,16 @@ def draw_gaps(shown: dict[float | None, Scores]) -> Figure:
         ax.set_xlabel(f"points above {activations.title(scores.names[0])}")
     figures.legend(drawn, next(iter(shown.values())).names[1:], [])
     return drawn
+
+
+def _first_and_last(shown: dict[float | None, Scores], values: Callable[[Scores, Way], Array], unit: str) -> str:
+    """What the first way of scoring gives and the last, for those who do not see the figure."""
+    said = []
+    for keep, scores in shown.items():
+        for way in (scores.ways[0], scores.ways[-1]):
+            found = dict(zip(scores.names, values(scores, way)[:, 0], strict=True))
+            said.append(f"{setting(keep)}, by {way.name}: {figures.ascending(found, unit)}")
+    return "; ".join(said)
 
 
 def _rows_by_way(ax: Axes, scores: Scores, values: Callable[[Scores, Way], Array], rows: Iterable[int]) -> None:

@@ -52,6 +52,12 @@ def _finished(found: Study) -> list[RunRecord]:
     return [record for record in found.records if record.status == "finished"]
 
 
+def _ratio(ratios: pd.Series) -> tuple[float, float, float]:
+    """Median and interval of ratios, from their logarithms."""
+    middle, low, high = np.exp(statistics.median_interval(np.log(ratios)))
+    return float(middle), float(low), float(high)
+
+
 def epochs_shown(found: Study, curve: str, epochs: Sequence[int], name: str) -> None:
     """What fewer epochs would have said: a figure over all epochs, a table at some, and sentences.
 
@@ -71,7 +77,7 @@ def epochs_shown(found: Study, curve: str, epochs: Sequence[int], name: str) -> 
         "GELU is better."
     )
     ends = [
-        f"{pages.number(float(ratios.iloc[:, -1].median()))} against {activations.title(rival)}, {label}"
+        f"{pages.number(_ratio(ratios.iloc[:, -1])[0])} against {activations.title(rival)}, {label}"
         for (label, rival), ratios in shown.items()
     ]
     alt = f"Ratio of GELU's {what} loss to each rival's over the epochs. At the end: {'; '.join(ends)}"
@@ -81,7 +87,7 @@ def epochs_shown(found: Study, curve: str, epochs: Sequence[int], name: str) -> 
         row = {"epochs": str(epoch)}
         for (label, rival), ratios in shown.items():
             if epoch in ratios:
-                middle, low, high = np.exp(statistics.median_interval(np.log(ratios[epoch])))
+                middle, low, high = _ratio(ratios[epoch])
                 row[f"{activations.title(rival)}<br>{label.removeprefix('with dropout, ')}"] = pages.interval(
                     float(middle), float(low), float(high)
                 )

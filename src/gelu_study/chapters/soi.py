@@ -248,11 +248,11 @@ def errors_figure(found: Study) -> None:
             "Every run at the learning rate that validation chose for its network, at its epoch of best validation loss. Arrows: "
             "the keep probability that validation chose. The further left, the better."
         )
-        alt = f"Test errors of every network and keep probability. Medians of the chosen ones: {medians_said(found)}"
+        alt = f"Test errors of every network and keep probability. Medians of the chosen ones: {median_words(found)}"
         _show(found, errors(found), "errors", alt, caption, candidates(found))
 
 
-def medians_said(found: Study) -> str:
+def median_words(found: Study) -> str:
     """The median test errors of `tuned`, for those who do not see the figure."""
     return figures.ascending({candidate.name: candidate.errors.median() for candidate in tuned(found)}, " %")
 
@@ -261,7 +261,7 @@ def curves_figure(found: Study) -> None:
     """Show `curves`."""
     if _chosen(found):
         alt = "Training loss, validation loss and test error over the epochs of each kind of network. "
-        alt += f"Median test errors at the best epoch: {medians_said(found)}"
+        alt += f"Median test errors at the best epoch: {median_words(found)}"
         caption = "Each kind of network, with what validation chose for it: the lower, the better."
         _show(found, curves(found), "curves", alt, caption, tuned(found), bands=True)
         interactive.show(each_seed(found), "mnist-soi-each-seed", interactive.EACH_SEED)

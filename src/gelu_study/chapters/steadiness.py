@@ -159,7 +159,7 @@ def _curves(long: Study) -> None:
         sentence = f"Learning rate {pages.rate(rate)}, {epochs} epochs, as measured{of}.{so_far}"
         name = f"mnist-autoencoder-long-{pages.rate(rate).replace('.', '-')}"
         alt = f"Training and test reconstruction error over {epochs} epochs at a learning rate of {pages.rate(rate)}. "
-        alt += f"Median test errors at the end: {autoencoder.ends(long, rate)}"
+        alt += f"Median test errors at the end: {autoencoder.median_words(long, rate)}"
         caption = figures.caption(shown, long.scale, sentence, bands=True)
         pages.figure(autoencoder.curves(long, rate, smoothed=False), name, alt, caption, shown["key"])
         interactive.show(autoencoder.each_seed(long, rate, smoothed=False), f"{name}-each-seed", interactive.EACH_SEED)

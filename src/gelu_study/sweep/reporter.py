@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LAYOUT = "{l_bar}{bar}| {postfix} [{elapsed} spent, {remaining} left, {rate_fmt}]"
 
-PACES = 20
+_PACES = 20
 """The latest measurements of a sweep's speed whose median is said: steps that a checkpoint held, or that were lost, spoil one."""
 
 
@@ -38,7 +38,7 @@ class Reporter:
         self._begin = self._said = time.monotonic()
         self._every = every_seconds
         self._mark: tuple[float, int] | None = None  # a moment and the steps done until then
-        self._paces: deque[float] = deque(maxlen=PACES)
+        self._paces: deque[float] = deque(maxlen=_PACES)
         self._bar: Any = None
         self._curves: LiveCurves | None = None
         if stream is None and watched():
